@@ -1,0 +1,4 @@
+//! The Pingora callbacks, and nothing else.
+
+pub mod response;
+pub mod upstream;

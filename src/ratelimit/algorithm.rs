@@ -1,0 +1,69 @@
+//! The closed set of rules; each variant is one file here and one file in `lua/`.
+
+mod sliding_window_counter;
+
+use super::{Cost, Limit, Position, Wait};
+
+/// How units counted so far become an admission.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// Two counters per identifier: this window's, and the previous one's weighted by the share of it
+    /// that the trailing window still covers.
+    #[default]
+    SlidingWindowCounter,
+}
+
+/// What a store holds for one identifier under one limit, as found before the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Units admitted in the window in which the request falls.
+    pub current: u64,
+    /// Units admitted in the window before.
+    pub previous: u64,
+}
+
+impl Algorithm {
+    /// Every algorithm, for tests and documents that walk the list.
+    pub const ALL: [Self; 1] = [Self::SlidingWindowCounter];
+
+    /// Its name in YAML, Lua and the docs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SlidingWindowCounter => "sliding_window_counter",
+        }
+    }
+
+    /// Whether a request of `cost` is admitted.
+    pub(super) fn admits(self, limit: Limit, counts: Counts, cost: Cost, at: Position) -> bool {
+        match self {
+            Self::SlidingWindowCounter => sliding_window_counter::admits(limit, counts, cost, at),
+        }
+    }
+
+    /// The estimate times [`super::Window::length`], so that it stays an integer.
+    pub(super) fn scaled_estimate(self, limit: Limit, counts: Counts, at: Position) -> u128 {
+        match self {
+            Self::SlidingWindowCounter => {
+                sliding_window_counter::scaled_estimate(limit, counts, at)
+            }
+        }
+    }
+
+    /// How long a request of `units` that is not admitted at `at` waits if nobody else comes.
+    pub(super) fn wait(self, limit: Limit, counts: Counts, units: u64, at: Position) -> Wait<u64> {
+        match self {
+            Self::SlidingWindowCounter => sliding_window_counter::wait(limit, counts, units, at),
+        }
+    }
+}
+
+impl std::str::FromStr for Algorithm {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+            .ok_or(())
+    }
+}

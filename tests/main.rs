@@ -1,0 +1,4 @@
+//! What slidegate promises, tested from outside: one module per promise area, one binary, so that the
+//! dependencies are linked once.
+
+mod support;

@@ -1,0 +1,1 @@
+//! What tests need of the world: servers that are started on free ports and stopped, clients, the binary.
