@@ -1,7 +1,22 @@
-//! Counters in this process.
+//! Counters in this process: sharded, bounded, expiring.
+//!
+//! One counter per identifier, limit and window number, just as in Redis, so that both stores decide alike
+//! by construction. Nothing here is shared with another process, and nothing survives this one.
 
-use super::{At, Charged, Demand, Group, GroupReply};
-use crate::clock::Clock;
+mod shard;
+
+use std::hash::{BuildHasher, RandomState};
+
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use self::shard::{Lifetime, Shard};
+use super::{Action, At, Charged, Demand, Group, GroupReply};
+use crate::{
+    clock::Clock,
+    policy::Identifier,
+    ratelimit::{Decision, Timestamp, decide},
+};
 
 /// How the memory store is sized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,22 +26,248 @@ pub struct MemorySettings {
     pub max_counters: usize,
 }
 
-/// Counters in this process: sharded, bounded, expiring.
+/// Counters in this process, with its own clock.
 #[derive(Debug)]
-pub struct MemoryStore {}
+pub struct MemoryStore {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    clock: Clock,
+}
 
 impl MemoryStore {
     /// An empty store that tells time by `clock`.
-    pub fn new(_settings: MemorySettings, _clock: Clock) -> Self {
-        todo!()
+    pub fn new(settings: MemorySettings, clock: Clock) -> Self {
+        let per_shard = settings.max_counters.div_ceil(SHARDS).max(1);
+        Self {
+            shards: (0..SHARDS)
+                .map(|_| Mutex::new(Shard::new(per_shard)))
+                .collect(),
+            hasher: RandomState::new(),
+            clock,
+        }
     }
-    pub(super) fn take(&self, _groups: &[Group<'_>], _at: At) -> Vec<GroupReply> {
-        todo!()
+
+    /// How many counters it holds, expired ones that nothing has pushed out included.
+    pub fn counters(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
-    pub(super) fn give_back(&self, _charged: &[Charged<'_>]) {
-        todo!()
+
+    /// See [`super::Store::take`]; it can not fail.
+    pub fn take(&self, groups: &[Group<'_>], at: At) -> Vec<GroupReply> {
+        groups
+            .iter()
+            .map(|group| Ok(self.take_group(group, at)))
+            .collect()
     }
-    pub(super) fn forget(&self, _demands: &[Demand<'_>], _at: At) {
-        todo!()
+
+    /// See [`super::Store::give_back`].
+    pub fn give_back(&self, charged: &[Charged<'_>]) {
+        for Charged {
+            demand,
+            window_number,
+        } in charged
+        {
+            let mut shard = self.shards[self.shard_of(demand.identifier)].lock();
+            shard.give_back(demand, *window_number);
+        }
+    }
+
+    /// See [`super::Store::forget`].
+    pub fn forget(&self, demands: &[Demand<'_>], at: At) {
+        for demand in demands {
+            let mut shard = self.shards[self.shard_of(demand.identifier)].lock();
+            let (now, _) = self.time(at);
+            shard.forget(demand, demand.limit.window().position(now).number);
+        }
+    }
+
+    fn take_group(&self, group: &Group<'_>, at: At) -> SmallVec<[Decision; 2]> {
+        let mut shards = self.lock(group);
+        // Read under the locks: within a shard, time never goes back.
+        let (now, lifetime) = self.time(at);
+
+        let mut decisions: SmallVec<[Decision; 2]> = group
+            .iter()
+            .map(|demand| {
+                let counts = shards
+                    .of(self.shard_of(demand.identifier))
+                    .counts(demand, now);
+                decide(demand.algorithm, demand.limit, counts, demand.cost, now)
+            })
+            .collect();
+
+        let admitted = group
+            .iter()
+            .zip(&decisions)
+            .all(|(demand, decision)| decision.allowed || demand.action == Action::Charge);
+        if admitted {
+            for (demand, decision) in group.iter().zip(&mut decisions) {
+                if demand.action != Action::Peek {
+                    let shard = shards.of(self.shard_of(demand.identifier));
+                    shard.charge(demand, now, lifetime);
+                    decision.charged = true;
+                }
+            }
+        }
+        decisions
+    }
+
+    /// Every shard the group touches, locked in ascending order so that no two groups wait for each other.
+    fn lock(&self, group: &Group<'_>) -> LockedShards<'_> {
+        let mut indexes: SmallVec<[usize; 2]> = group
+            .iter()
+            .map(|demand| self.shard_of(demand.identifier))
+            .collect();
+        indexes.sort_unstable();
+        indexes.dedup();
+        LockedShards(
+            indexes
+                .into_iter()
+                .map(|index| (index, self.shards[index].lock()))
+                .collect(),
+        )
+    }
+
+    fn shard_of(&self, identifier: Identifier) -> usize {
+        let hash = self.hasher.hash_one(identifier);
+        // The upper half: the lower bits choose the place within the shard's table.
+        usize::try_from(hash >> 32).expect("32 bits fit an index") % SHARDS
+    }
+
+    fn time(&self, at: At) -> (Timestamp, Lifetime) {
+        match at {
+            At::Now => (self.clock.now(), Lifetime::TwoWindows),
+            At::Stamp(now) => (now, Lifetime::Run),
+        }
+    }
+}
+
+struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); 2]>);
+
+impl LockedShards<'_> {
+    fn of(&mut self, index: usize) -> &mut Shard {
+        self.0
+            .iter_mut()
+            .find(|(locked, _)| *locked == index)
+            .map(|(_, shard)| &mut **shard)
+            .expect("every shard of the group was locked")
+    }
+}
+
+/// Enough that two threads seldom meet; a lock is held for well under a microsecond.
+const SHARDS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::ratelimit::{Algorithm, Cost};
+
+    fn store(max_counters: usize, clock: &Clock) -> MemoryStore {
+        MemoryStore::new(MemorySettings { max_counters }, clock.clone())
+    }
+
+    fn group(identifier: u32, limit: &str) -> Group<'static> {
+        smallvec![Demand {
+            policy: "test",
+            identifier: Identifier::Address(std::net::Ipv4Addr::from_bits(identifier).into()),
+            limit: limit.parse().expect(limit),
+            algorithm: Algorithm::SlidingWindowCounter,
+            cost: Cost::ONE,
+            action: Action::Take,
+        }]
+    }
+
+    fn admits(store: &MemoryStore, group: &Group<'_>) -> bool {
+        store.take(std::slice::from_ref(group), At::Now)[0]
+            .as_ref()
+            .expect("the memory store does not fail")[0]
+            .allowed
+    }
+
+    #[test]
+    fn a_million_identifiers_leave_no_more_counters_than_the_cap() {
+        let clock = Clock::manual(Timestamp::from_seconds(1_000_000));
+        let store = store(6_400, &clock);
+        for identifier in 0..100_000 {
+            admits(&store, &group(identifier, "10/1m"));
+            admits(&store, &group(identifier, "10/1h"));
+        }
+        assert!(store.counters() <= 6_400, "{}", store.counters());
+    }
+
+    #[test]
+    fn at_the_cap_the_oldest_go_first() {
+        let clock = Clock::manual(Timestamp::from_seconds(1_000_000));
+        let store = store(64 * 100, &clock);
+        let (old, young) = (group(u32::MAX, "1/1h"), group(u32::MAX - 1, "1/1h"));
+        assert!(admits(&store, &old));
+        for identifier in 0..20_000 {
+            admits(&store, &group(identifier, "1/1h"));
+        }
+        assert!(admits(&store, &young));
+        for identifier in 20_000..20_100 {
+            admits(&store, &group(identifier, "1/1h"));
+        }
+        assert!(!admits(&store, &young), "charged lately: remembered");
+        assert!(admits(&store, &old), "charged long ago: forgotten");
+    }
+
+    #[test]
+    fn counters_that_can_no_longer_matter_make_room_as_new_ones_come() {
+        let clock = Clock::manual(Timestamp::from_seconds(1_000_000));
+        let store = store(1_000_000, &clock);
+        for identifier in 0..10_000 {
+            admits(&store, &group(identifier, "10/10s"));
+        }
+        clock.set(Timestamp::from_seconds(1_000_020));
+        for identifier in 10_000..20_000 {
+            admits(&store, &group(identifier, "10/10s"));
+        }
+        assert!(store.counters() < 11_000, "{}", store.counters());
+    }
+
+    #[test]
+    fn a_previous_window_counts_to_its_last_millisecond() {
+        let clock = Clock::manual(Timestamp::from_seconds(1_000_000));
+        let store = store(1_000_000, &clock);
+        let group = group(1, "1/10s");
+        assert!(admits(&store, &group));
+        for millis in [1_000_009_999, 1_000_010_000] {
+            clock.set(Timestamp::from_millis(millis));
+            assert!(!admits(&store, &group), "{millis}");
+        }
+        clock.set(Timestamp::from_millis(1_000_010_001));
+        assert!(admits(&store, &group), "the estimate is below one unit");
+    }
+
+    #[test]
+    fn groups_that_share_identifiers_in_any_order_never_wait_for_each_other_for_ever() {
+        let clock = Clock::manual(Timestamp::from_seconds(1_000_000));
+        let store = store(1_000_000, &clock);
+        std::thread::scope(|threads| {
+            for thread in 0..4u32 {
+                let store = &store;
+                threads.spawn(move || {
+                    for step in 0..5_000u32 {
+                        let (a, b) = ((step + thread) % 7, (step * 3 + thread) % 7);
+                        let mut pair = group(a, "1000000/1m");
+                        pair.extend(group(b, "1000000/1h"));
+                        store.take(&[pair], At::Now);
+                    }
+                });
+            }
+        });
+        let total: u64 = (0..7)
+            .map(|identifier| {
+                let mut peek = group(identifier, "1000000/1m");
+                peek[0].action = Action::Peek;
+                store.take(&[peek], At::Now)[0].as_ref().expect("decided")[0]
+                    .counts
+                    .current
+            })
+            .sum();
+        assert_eq!(total, 20_000, "every charge was counted once");
     }
 }

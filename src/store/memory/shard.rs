@@ -1,0 +1,179 @@
+//! One shard: the counters of the identifiers that fall into it, oldest first.
+
+use std::collections::HashMap;
+
+use hashlink::LinkedHashMap;
+
+use crate::{
+    policy::Identifier,
+    ratelimit::{Counts, Timestamp, Window},
+    store::Demand,
+};
+
+/// The counters of some of the identifiers.
+#[derive(Debug)]
+pub(super) struct Shard {
+    /// One list per window length. Within a list counters are created in the order of their windows, so
+    /// the front is always the first to stop mattering.
+    lists: Vec<(Window, LinkedHashMap<Key, u64>)>,
+    /// Policy names as small numbers, so that a counter does not carry its policy's name. As many as the
+    /// configuration has.
+    policies: HashMap<Box<str>, u32>,
+    max_counters: usize,
+}
+
+/// How long a counter is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lifetime {
+    /// Until it is no longer the previous window's.
+    TwoWindows,
+    /// As long as the cap allows: stamps may go back.
+    Run,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    policy: u32,
+    identifier: Identifier,
+    window_number: u64,
+}
+
+impl Shard {
+    pub(super) fn new(max_counters: usize) -> Self {
+        Self {
+            lists: Vec::new(),
+            policies: HashMap::new(),
+            max_counters,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lists.iter().map(|(_, counters)| counters.len()).sum()
+    }
+
+    /// What is counted in the window of `now` and in the one before.
+    pub(super) fn counts(&self, demand: &Demand<'_>, now: Timestamp) -> Counts {
+        let number = demand.limit.window().position(now).number;
+        let count = |number| self.counter(demand, number).copied().unwrap_or(0);
+        Counts {
+            current: count(number),
+            previous: number.checked_sub(1).map_or(0, count),
+        }
+    }
+
+    /// Adds the demand's cost to the window of `now`.
+    pub(super) fn charge(&mut self, demand: &Demand<'_>, now: Timestamp, lifetime: Lifetime) {
+        let window = demand.limit.window();
+        let number = window.position(now).number;
+        if let Some(counter) = self.counter_mut(demand, number) {
+            *counter = counter.saturating_add(demand.cost.units());
+            return;
+        }
+        if lifetime == Lifetime::TwoWindows {
+            self.drop_expired(window, number);
+        }
+        if self.len() >= self.max_counters {
+            self.drop_oldest();
+        }
+        let key = Key {
+            policy: self.intern(demand.policy),
+            identifier: demand.identifier,
+            window_number: number,
+        };
+        self.list(window).insert(key, demand.cost.units());
+    }
+
+    /// Takes the demand's cost back from the window it was charged in, if that counter is still here.
+    pub(super) fn give_back(&mut self, demand: &Demand<'_>, window_number: u64) {
+        if let Some(counter) = self.counter_mut(demand, window_number) {
+            *counter = counter.saturating_sub(demand.cost.units());
+        }
+    }
+
+    /// Forgets the window `number` and the one before.
+    pub(super) fn forget(&mut self, demand: &Demand<'_>, number: u64) {
+        for number in number.saturating_sub(1)..=number {
+            if let Some(key) = self.key(demand, number)
+                && let Some((_, counters)) = self.existing_list(demand.limit.window())
+            {
+                counters.remove(&key);
+            }
+        }
+    }
+
+    /// Drops a few counters that no longer matter: more than are created, so that they never pile up.
+    fn drop_expired(&mut self, window: Window, number: u64) {
+        let counters = self.list(window);
+        for _ in 0..DROPPED_PER_CREATED {
+            match counters.front() {
+                Some((key, _)) if key.window_number.saturating_add(1) < number => {
+                    counters.pop_front();
+                }
+                _ => break,
+            }
+        }
+    }
+
+    /// Drops the counter whose window ends first.
+    fn drop_oldest(&mut self) {
+        let oldest = self
+            .lists
+            .iter_mut()
+            .filter_map(|(window, counters)| {
+                let (key, _) = counters.front()?;
+                Some((window.moment(key.window_number + 1, 0), counters))
+            })
+            .min_by_key(|(ends, _)| *ends);
+        if let Some((_, counters)) = oldest {
+            counters.pop_front();
+        }
+    }
+
+    fn counter(&self, demand: &Demand<'_>, number: u64) -> Option<&u64> {
+        let key = self.key(demand, number)?;
+        let window = demand.limit.window();
+        let (_, counters) = self.lists.iter().find(|(length, _)| *length == window)?;
+        counters.get(&key)
+    }
+
+    fn counter_mut(&mut self, demand: &Demand<'_>, number: u64) -> Option<&mut u64> {
+        let key = self.key(demand, number)?;
+        let (_, counters) = self.existing_list(demand.limit.window())?;
+        counters.get_mut(&key)
+    }
+
+    /// The key of a demand's counter; `None` if its policy never had one here.
+    fn key(&self, demand: &Demand<'_>, window_number: u64) -> Option<Key> {
+        self.policies.get(demand.policy).map(|&policy| Key {
+            policy,
+            identifier: demand.identifier,
+            window_number,
+        })
+    }
+
+    fn intern(&mut self, policy: &str) -> u32 {
+        if let Some(&number) = self.policies.get(policy) {
+            return number;
+        }
+        let number = u32::try_from(self.policies.len()).expect("fewer policies than 2^32");
+        self.policies.insert(policy.into(), number);
+        number
+    }
+
+    fn existing_list(&mut self, window: Window) -> Option<&mut (Window, LinkedHashMap<Key, u64>)> {
+        self.lists.iter_mut().find(|(length, _)| *length == window)
+    }
+
+    fn list(&mut self, window: Window) -> &mut LinkedHashMap<Key, u64> {
+        let index = match self.lists.iter().position(|(length, _)| *length == window) {
+            Some(index) => index,
+            None => {
+                self.lists.push((window, LinkedHashMap::new()));
+                self.lists.len() - 1
+            }
+        };
+        &mut self.lists[index].1
+    }
+}
+
+const DROPPED_PER_CREATED: usize = 2;
