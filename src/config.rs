@@ -1,4 +1,25 @@
-//! From `config.yaml` to the settings of every component, once, at start; nothing past this module sees YAML.
+//! From `config.yaml` to the settings of every component, once, at start; nothing past this module sees
+//! YAML.
+//!
+//! In reading order: `tree` keeps the place of every word and `agree` has serde_yaml confirm it, `substitute`
+//! puts variables in, `section` reads settings and collects every fault, `leaf` and `duration` say what
+//! words mean, `build` makes the settings, and [`ConfigError`] is what a person sees. What a setting does
+//! is its component's: each owns its `Settings`. Nothing here reads the environment or watches the file.
+
+mod agree;
+mod build;
+mod duration;
+mod error;
+mod leaf;
+mod section;
+mod substitute;
+mod tree;
+
+use std::{fs::File, io::Read as _, path};
+
+pub use error::{ConfigError, Fault, Path, Place, Problem};
+pub use leaf::Choice;
+pub use substitute::{Environment, VariableError};
 
 use crate::{
     limiter::LimiterSettings,
@@ -41,3 +62,78 @@ pub struct LogSettings {
     /// A `tracing` filter such as `info` or `slidegate=debug,info`. Default `info`.
     pub level: String,
 }
+
+impl Config {
+    /// The configuration in the file at `path`; `env` tells the value of an environment variable.
+    ///
+    /// # Errors
+    /// Every fault of the file, or that it cannot be read, is larger than [`MAX_BYTES`], or no UTF-8.
+    pub fn load(path: &path::Path, env: &Environment<'_>) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        match read(path) {
+            Ok(text) => Self::parse(&text, &name, env),
+            Err(problem) => Err(whole_file(&name, problem)),
+        }
+    }
+
+    /// The configuration in `text`, which faults call `file`; `env` as in [`Self::load`].
+    ///
+    /// # Errors
+    /// Every fault of the text.
+    pub fn parse(text: &str, file: &str, env: &Environment<'_>) -> Result<Self, ConfigError> {
+        if text.len() > MAX_BYTES {
+            return Err(whole_file(file, Problem::TooLarge { limit: MAX_BYTES }));
+        }
+        let failed = |faults| ConfigError {
+            file: file.to_owned(),
+            faults,
+        };
+        let mut faults = Vec::new();
+        let tree = match tree::read(text, &mut faults) {
+            Ok(tree) => tree,
+            Err(fault) => {
+                faults.push(fault);
+                return Err(failed(faults));
+            }
+        };
+        if faults.is_empty() {
+            faults.extend(agree::agree(text, &tree).err());
+        }
+        let reading = section::Reading::new(env, faults);
+        let config = reading.root(&tree, build::build).flatten();
+        match (config, reading.into_faults()) {
+            (Some(config), faults) if faults.is_empty() => Ok(config),
+            (_, faults) => Err(failed(faults)),
+        }
+    }
+}
+
+fn read(path: &path::Path) -> Result<String, Problem> {
+    let unreadable = |error: std::io::Error| Problem::Unreadable(error.to_string());
+    let file = File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    let limit = MAX_BYTES as u64 + 1;
+    file.take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() > MAX_BYTES {
+        return Err(Problem::TooLarge { limit: MAX_BYTES });
+    }
+    String::from_utf8(bytes).map_err(|_| Problem::Encoding)
+}
+
+fn whole_file(file: &str, problem: Problem) -> ConfigError {
+    let fault = Fault {
+        place: None,
+        path: Path::default(),
+        problem,
+        hint: None,
+    };
+    ConfigError {
+        file: file.to_owned(),
+        faults: vec![fault],
+    }
+}
+
+/// The largest file that is read: as much as a Kubernetes ConfigMap can hold.
+pub const MAX_BYTES: usize = 1 << 20;

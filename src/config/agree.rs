@@ -1,0 +1,118 @@
+//! serde_yaml reads the file too, and must find in it what the tree has.
+//!
+//! Positions come from one YAML parser; the one that the rest of the world compares against is another.
+//! Where they disagree, a person would too, so the file is refused instead of one reading winning.
+//! Only a tree without aliases comes here, so serde_yaml has none to expand.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::{
+    error::{Fault, Path, Place, Problem},
+    tree::{Entry, Node, Value},
+};
+
+/// Whether serde_yaml finds in `text` what `tree` has.
+///
+/// # Errors
+/// The first place at which it does not. serde_yaml's own words are left out: they may quote a secret.
+pub fn agree(text: &str, tree: &Node) -> Result<(), Fault> {
+    let read = Same(tree).deserialize(serde_yaml::Deserializer::from_str(text));
+    read.map_err(|error| Fault {
+        place: error.location().map(|location| Place {
+            line: location.line(),
+            column: location.column(),
+        }),
+        path: Path::default(),
+        problem: Problem::Ambiguous,
+        hint: Some("quote the value, or write it in a simpler form".to_owned()),
+    })
+}
+
+/// Reads what this node has, or fails.
+#[derive(Clone, Copy)]
+struct Same<'n>(&'n Node);
+
+impl<'de> DeserializeSeed<'de> for Same<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match &self.0.value {
+            Value::Word { text, .. } => deserializer.deserialize_str(Word(text)),
+            Value::List(items) => deserializer.deserialize_seq(Items(items)),
+            Value::Mapping(entries) => deserializer.deserialize_map(Entries(entries)),
+            Value::Refused => Err(de::Error::custom("refused")),
+        }
+    }
+}
+
+struct Word<'n>(&'n str);
+
+impl<'de> DeserializeSeed<'de> for Word<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Word<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the same word")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        same(text == self.0)
+    }
+}
+
+struct Items<'n>(&'n [Node]);
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the same list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        for node in self.0 {
+            same(items.next_element_seed(Same(node))?.is_some())?;
+        }
+        same(items.next_element::<de::IgnoredAny>()?.is_none())
+    }
+}
+
+struct Entries<'n>(&'n [Entry]);
+
+impl<'de> Visitor<'de> for Entries<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the same mapping")
+    }
+
+    /// An empty file is an empty mapping.
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        same(self.0.is_empty())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        for entry in self.0 {
+            same(entries.next_key_seed(Word(&entry.key))?.is_some())?;
+            entries.next_value_seed(Same(&entry.node))?;
+        }
+        same(entries.next_key::<de::IgnoredAny>()?.is_none())
+    }
+}
+
+fn same<E: de::Error>(same: bool) -> Result<(), E> {
+    if same {
+        Ok(())
+    } else {
+        Err(E::custom("something else"))
+    }
+}

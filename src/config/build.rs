@@ -1,0 +1,136 @@
+//! From sections of the file to the settings of every component: one file per part of it.
+//!
+//! Every part is read to its end whatever is wrong with it, so that one run finds every fault; only then
+//! is a missing part a reason to stop.
+
+mod listeners;
+mod policy;
+mod responses;
+mod store;
+mod upstream;
+mod warnings;
+
+use std::num::NonZeroU32;
+
+use super::{
+    Config, LogSettings,
+    leaf::{Choice, Rejected, choice, decimal, integer},
+    section::Section,
+};
+use crate::limiter::LimiterSettings;
+
+/// The configuration that `root` holds. `None` if there are faults without which it has no meaning.
+pub fn build(root: &mut Section<'_>) -> Option<Config> {
+    let server = listeners::read(root);
+    let upstream = root.section("upstream", |section| upstream::read(section, &server));
+    let store = root.section("store", store::read);
+    let identity = root.section("identity", store::read_identity);
+    let responses = root.section("responses", responses::read);
+    let near_limit_edges = root.section("near_limit", near_limit_edges);
+    let log = root.section("log", log);
+    let policies = policy::read_all(root);
+
+    let store = store?;
+    let identity = identity?;
+    let policies = policies?;
+    let warnings = warnings::of(&policies, store.redis.is_some(), identity.keyed);
+    Some(Config {
+        server,
+        upstream: upstream??,
+        redis: store.redis,
+        memory: store.memory,
+        limiter: LimiterSettings {
+            expected_replicas: store.expected_replicas,
+            near_limit_edges: near_limit_edges?,
+        },
+        responses: responses?,
+        policies,
+        hasher: identity.hasher,
+        log: log?,
+        warnings,
+    })
+}
+
+fn near_limit_edges(section: &mut Section<'_>) -> Vec<f64> {
+    let mut edges: Vec<f64> = Vec::new();
+    let mut given = 0;
+    let read = section.list("edges", "[0.90, 0.95, 1.00, 1.05, 1.10]", |item| {
+        given += 1;
+        let edge = item.word(|text| {
+            let edge = decimal(0.0..=10.0)(text)?;
+            match edges.last() {
+                Some(&last) if edge <= last => Err(Rejected::new(format!(
+                    "edges ascend, and the one before is {last}"
+                ))),
+                _ => Ok(edge),
+            }
+        });
+        edges.extend(edge);
+        edge
+    });
+    match read {
+        Some(edges) => {
+            if given < 2 {
+                section.conflict("edges", "a band has two edges; give at least two", None);
+            }
+            edges
+        }
+        None => vec![0.90, 0.95, 1.00, 1.05, 1.10],
+    }
+}
+
+fn log(section: &mut Section<'_>) -> LogSettings {
+    LogSettings {
+        json: section.word("format", LogFormat::Human, choice) == LogFormat::Json,
+        level: section.word("level", "info".to_owned(), level),
+    }
+}
+
+/// A level, or several `target=level` with commas: what `tracing` would take for a target with a slip in
+/// it (`inof`) would silence everything else, so a lone word must be a level.
+fn level(text: &str) -> Result<String, Rejected> {
+    let target = |text: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_:".contains(&byte);
+        !text.is_empty() && text.bytes().all(plain)
+    };
+    let directive = |text: &str| match text.split_once('=') {
+        Some((name, level)) => target(name) && LEVELS.contains(&level),
+        None => LEVELS.contains(&text),
+    };
+    if text.split(',').all(directive) {
+        return Ok(text.to_owned());
+    }
+    let accepted = format!(
+        "a level is one of {}; targets have their own as in slidegate=debug,info",
+        LEVELS.join(", ")
+    );
+    Err(Rejected::new(accepted).hint(super::leaf::nearest(text, LEVELS)))
+}
+
+/// How many proxies share each limit.
+fn replicas(section: &mut Section<'_>) -> NonZeroU32 {
+    section.word("expected_replicas", NonZeroU32::MIN, |text| {
+        let replicas = integer(1..=10_000)(text)?;
+        let replicas = u32::try_from(replicas).ok().and_then(NonZeroU32::new);
+        Ok::<_, Rejected>(replicas.expect("from 1 to 10,000"))
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LogFormat {
+    Human,
+    Json,
+}
+
+impl Choice for LogFormat {
+    const ALL: &'static [Self] = &[Self::Human, Self::Json];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Human => "human",
+            Self::Json => "json",
+        }
+    }
+}
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

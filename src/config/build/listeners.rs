@@ -1,0 +1,90 @@
+//! `listen`, `metrics_listen`, `threads` and `shutdown`: where the proxy is reached and how it stops.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    config::{
+        duration::duration,
+        leaf::{Rejected, integer, is_plain_integer},
+        section::Section,
+    },
+    server::ServerSettings,
+};
+
+pub fn read(root: &mut Section<'_>) -> ServerSettings {
+    let listen = root.word("listen", any_address(8000), address);
+    let metrics_listen = root.word("metrics_listen", any_address(9464), address);
+    if overlap(listen, metrics_listen) {
+        let key = if root.has("metrics_listen") {
+            "metrics_listen"
+        } else {
+            "listen"
+        };
+        let problem = format!(
+            "listen {listen} and metrics_listen {metrics_listen} share port {}",
+            listen.port()
+        );
+        root.conflict(key, problem, Some("give them different ports"));
+    }
+    let threads = root.word("threads", available_threads(), |text| {
+        let threads = integer(1..=1024)(text)?;
+        Ok::<_, Rejected>(usize::try_from(threads).expect("at most 1024"))
+    });
+    let shutdown = root.section("shutdown", |section| {
+        let up_to_an_hour = || duration(Duration::ZERO..=Duration::from_secs(3600));
+        (
+            section.word("drain_delay", Duration::from_secs(2), up_to_an_hour()),
+            section.word("grace", Duration::from_secs(20), up_to_an_hour()),
+        )
+    });
+    let (drain_delay, grace) = shutdown.unwrap_or_default();
+    ServerSettings {
+        listen,
+        metrics_listen,
+        threads,
+        drain_delay,
+        grace,
+    }
+}
+
+/// Whether a connection to `to` may arrive at `listen`; a free port (0) is never another's.
+pub fn reaches(listen: SocketAddr, to: SocketAddr) -> bool {
+    let same_address = listen.ip() == to.ip() || listen.ip().is_unspecified();
+    listen.port() != 0 && listen.port() == to.port() && same_address
+}
+
+/// An unspecified address, IPv6 included where it is dual-stack, takes its port on every address.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    reaches(one, other) || reaches(other, one)
+}
+
+fn address(text: &str) -> Result<SocketAddr, Rejected> {
+    let port = text.rsplit_once(':').map_or("", |(_, port)| port);
+    let address = is_plain_integer(port).then(|| text.parse().ok()).flatten();
+    address.ok_or_else(|| {
+        let hint = if is_plain_integer(text) {
+            Some(format!("write 0.0.0.0:{text}"))
+        } else if text.starts_with(':') {
+            Some(format!("write 0.0.0.0{text}"))
+        } else if text.starts_with("localhost:") {
+            Some(text.replacen("localhost", "127.0.0.1", 1))
+                .map(|address| format!("names are not resolved here: write {address}"))
+        } else {
+            None
+        };
+        Rejected::new("an address and a port, as in 0.0.0.0:8000, 127.0.0.1:8000, [::]:8000")
+            .hint(hint)
+    })
+}
+
+fn any_address(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)
+}
+
+fn available_threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}

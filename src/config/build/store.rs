@@ -1,0 +1,93 @@
+//! `store` and `identity`: where counters live and under whose name.
+//!
+//! The store's URL may hold a password and the identity's secret is one: neither is ever shown.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use redis::IntoConnectionInfo as _;
+
+use crate::{
+    config::{
+        duration::duration,
+        leaf::{Rejected, integer, name},
+        section::Section,
+    },
+    policy::IdentifierHasher,
+    store::{MemorySettings, RedisSettings},
+};
+
+/// What `store` says.
+pub struct Store {
+    pub redis: Option<RedisSettings>,
+    pub memory: MemorySettings,
+    pub expected_replicas: NonZeroU32,
+}
+
+/// What `identity` says.
+pub struct Identity {
+    pub hasher: IdentifierHasher,
+    /// Whether the hasher's key is a secret.
+    pub keyed: bool,
+}
+
+pub fn read(section: &mut Section<'_>) -> Store {
+    let url = section.secret("url", url).flatten();
+    let budget = section.word(
+        "budget",
+        Duration::from_millis(25),
+        duration(Duration::from_millis(1)..=Duration::from_secs(10)),
+    );
+    let namespace = section.word("namespace", "default".to_owned(), |text| {
+        name(text).map(str::to_owned)
+    });
+    let max_counters = section.word("max_counters", 1_000_000, |text| {
+        let counters = integer(1..=1_000_000_000)(text)?;
+        Ok::<_, Rejected>(usize::try_from(counters).expect("fits 32 bits"))
+    });
+    Store {
+        redis: url.map(|url| RedisSettings {
+            url,
+            budget,
+            namespace,
+        }),
+        memory: MemorySettings { max_counters },
+        expected_replicas: super::replicas(section),
+    }
+}
+
+pub fn read_identity(section: &mut Section<'_>) -> Identity {
+    let secret = section.secret("secret", |text| Ok::<_, Rejected>(text.to_owned()));
+    let secret = secret.filter(|secret| !secret.is_empty());
+    let default = IdentifierHasher::DEFAULT_IPV6_PREFIX;
+    let prefix = section.word("ipv6_prefix", default, |text| {
+        let prefix = integer(0..=128)(text)?;
+        Ok::<_, Rejected>(u8::try_from(prefix).expect("at most 128"))
+    });
+    Identity {
+        hasher: IdentifierHasher::new(secret.as_deref(), prefix),
+        keyed: secret.is_some(),
+    }
+}
+
+/// The URL of a Redis; `None` for this process's memory.
+fn url(text: &str) -> Result<Option<String>, Rejected> {
+    if text == "memory:" {
+        return Ok(None);
+    }
+    if text.starts_with("rediss:") {
+        return Err(Rejected::new(
+            "rediss:// is not supported yet: this build has no TLS",
+        ));
+    }
+    let known = text.starts_with("redis://") || text.starts_with("unix:/");
+    // The URL's own error may quote the URL.
+    if known && text.into_connection_info().is_ok() {
+        return Ok(Some(text.to_owned()));
+    }
+    Err(Rejected::new(
+        "a store is memory:, redis://user:password@host:6379/0 or unix:/path/to/socket",
+    )
+    .hint(known.then(|| URL_HINT.to_owned())))
+}
+
+const URL_HINT: &str = "write characters such as / @ : # % of a password as %2F %40 %3A %23 %25; the database is a number";

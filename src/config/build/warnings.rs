@@ -1,0 +1,53 @@
+//! What is allowed and still worth a word. Nothing here stops a start.
+
+use crate::policy::{Charge, IdentifierSource, Mode, Policy};
+
+/// The warnings about `policies`, and about identifiers that are stored in Redis unkeyed.
+pub fn of(policies: &[Policy], in_redis: bool, keyed: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if in_redis && !keyed {
+        warnings.push(FIXED_KEY.to_owned());
+    }
+    for policy in policies {
+        if policy.mode == Mode::Enforce {
+            warnings.extend(never_admits(policy));
+        }
+    }
+    if !policies.iter().any(is_ceiling) {
+        warnings.extend(policies.iter().filter_map(mints_quota));
+    }
+    warnings
+}
+
+fn never_admits(policy: &Policy) -> Option<String> {
+    let cost = policy.cost.units();
+    let limit = policy
+        .limits
+        .iter()
+        .find(|limit| limit.limit.quota() < cost)?;
+    Some(format!(
+        "policy {}: no request is ever admitted, since it costs {cost} and the limit is {}",
+        policy.name, limit.limit
+    ))
+}
+
+/// Whether no client gets past it by changing what it sends.
+fn is_ceiling(policy: &Policy) -> bool {
+    policy.mode == Mode::Enforce
+        && policy.identifier.sources == [IdentifierSource::ClientIp]
+        && matches!(policy.charge, Charge::AtRequest { .. })
+}
+
+fn mints_quota(policy: &Policy) -> Option<String> {
+    let source = policy.identifier.sources.first()?;
+    (*source != IdentifierSource::ClientIp).then(|| {
+        format!(
+            "policy {}: a client that invents values for {source} gets a fresh quota with each; \
+             add an enforced policy with identifier: [client_ip] as a ceiling",
+            policy.name
+        )
+    })
+}
+
+const FIXED_KEY: &str = "identity.secret is not set: a fixed key is used, so whoever reads Redis can \
+     guess API keys offline; set the same secret on every proxy that shares the Redis";
