@@ -1,6 +1,28 @@
-//! From a request to a verdict: policy, then store, then what it means.
+//! From a request to a verdict: policy, then store, then what it means. The only caller of a store.
+//!
+//! [`Limiter::check`] asks every policy about a request in one call to the store, and
+//! [`Limiter::settle`] completes it once the status of the response is known. What a verdict looks like in
+//! HTTP is deliberately absent.
 
-use std::num::NonZeroU32;
+mod log;
+mod verdict;
+
+use std::{num::NonZeroU32, sync::Arc};
+
+use smallvec::SmallVec;
+
+pub use verdict::{LimitDecision, Outcome, Verdict};
+
+use self::log::NearLimitLog;
+use crate::{
+    clock::{self, Clock},
+    metrics::{DecidedBy, Metrics},
+    policy::{Asked, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
+    ratelimit::Decision,
+    store::{
+        Action, At, Charged, Demand, Group, GroupReply, Health, MemoryStore, Store, StoreError,
+    },
+};
 
 /// How verdicts are made.
 #[derive(Clone, Debug)]
@@ -10,4 +32,319 @@ pub struct LimiterSettings {
     /// The edges of the near-limit bands, as shares of the quota; ascending, at least two.
     /// Default 0.90, 0.95, 1.00, 1.05, 1.10.
     pub near_limit_edges: Vec<f64>,
+}
+
+/// Decides on requests.
+#[derive(Debug)]
+pub struct Limiter {
+    policies: Arc<PolicySet>,
+    store: Store,
+    /// Decides in failure mode `local`. Its counters are its own: never merged into the store.
+    local: MemoryStore,
+    expected_replicas: u32,
+    metrics: Arc<Metrics>,
+    near_limit_log: NearLimitLog,
+}
+
+/// Whether a check charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// It does, if the request is admitted.
+    Charge,
+    /// It only tells what would happen.
+    Peek,
+}
+
+impl Limiter {
+    /// A limiter of these policies over `store`; `local` decides where the store cannot.
+    pub fn new(
+        policies: Arc<PolicySet>,
+        store: Store,
+        local: MemoryStore,
+        settings: &LimiterSettings,
+        metrics: Arc<Metrics>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            policies,
+            store,
+            local,
+            expected_replicas: settings.expected_replicas.get(),
+            metrics,
+            near_limit_log: NearLimitLog::new(clock),
+        }
+    }
+
+    /// The policies it decides by.
+    pub fn policies(&self) -> &Arc<PolicySet> {
+        &self.policies
+    }
+
+    /// How its store is.
+    pub fn store_health(&self) -> Health {
+        self.store.health()
+    }
+
+    /// Decides on a request: all its policies, in one call.
+    pub async fn check(&self, view: &RequestView<'_>, intent: Intent) -> Verdict {
+        let plan = match self.policies.plan(view) {
+            Ok(plan) => plan,
+            Err(refusal) => return self.verdict(Outcome::Refused(refusal)),
+        };
+        let is_enforced =
+            |asked: &Asked| self.policies.policies()[asked.policy].mode == Mode::Enforce;
+        let (enforced, shadow): (SmallVec<[Asked; 4]>, SmallVec<[Asked; 4]>) =
+            plan.asked.into_iter().partition(is_enforced);
+
+        // All enforced policies stand or fall together; each shadow policy decides alone.
+        let mut groups: SmallVec<[Group<'_>; 2]> = SmallVec::new();
+        if !enforced.is_empty() {
+            groups.push(self.group(&enforced, intent));
+        }
+        groups.extend(shadow.iter().map(|asked| self.group(&[*asked], intent)));
+        if groups.is_empty() {
+            return self.verdict(Outcome::Pass);
+        }
+
+        let mut replies = self.ask(&groups).await.into_iter();
+        let mut verdict = if enforced.is_empty() {
+            self.verdict(Outcome::Pass)
+        } else {
+            match replies.next() {
+                Some(Ok(decisions)) => {
+                    self.conclude(self.limit_decisions(&enforced, decisions, DecidedBy::Store))
+                }
+                Some(Err(_)) | None => self.decide_without_store(&enforced, intent),
+            }
+        };
+        // A shadow policy that the store did not decide has no say: its failure mode is never asked.
+        for (asked, decisions) in shadow.iter().zip(replies) {
+            if let Ok(decisions) = decisions {
+                verdict
+                    .shadow
+                    .extend(self.limit_decisions(&[*asked], decisions, DecidedBy::Store));
+            }
+        }
+        self.observe(&verdict.limits);
+        self.observe(&verdict.shadow);
+        verdict
+    }
+
+    /// Charges or takes back what depends on the response's status; for most policies, nothing.
+    ///
+    /// It is called once, before the head of the response is sent, and goes to whoever decided.
+    pub async fn settle(&self, verdict: &mut Verdict, status: http::StatusCode) {
+        if verdict.settled || verdict.outcome != Outcome::Pass {
+            return;
+        }
+        verdict.settled = true;
+        let decided = verdict.limits.iter().chain(&verdict.shadow);
+        for limit in decided {
+            match &self.policies.policies()[limit.policy].charge {
+                Charge::AtRequest { take_back_5xx } => {
+                    if *take_back_5xx && status.is_server_error() && limit.decision.charged {
+                        self.give_back(limit).await;
+                    }
+                }
+                Charge::AtResponse { statuses } => {
+                    if statuses.contains(&status) {
+                        self.charge(limit).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the store holds for an identifier under a policy's limits, as the decisions that a request
+    /// would meet now; nothing is charged.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn inspect(
+        &self,
+        policy: usize,
+        identifier: Identifier,
+    ) -> Result<SmallVec<[LimitDecision; 4]>, StoreError> {
+        let asked = [Asked { policy, identifier }];
+        let group = self.group(&asked, Intent::Peek);
+        let mut replies = self.store.take(&[group], At::Now).await;
+        let decisions = replies.pop().unwrap_or(Err(StoreError::Disconnected))?;
+        Ok(self.limit_decisions(&asked, decisions, DecidedBy::Store))
+    }
+
+    /// Deletes what the store and this proxy's own memory hold for an identifier under a policy.
+    ///
+    /// # Errors
+    /// If the store does not answer; this proxy's memory has forgotten all the same.
+    pub async fn forget(&self, policy: usize, identifier: Identifier) -> Result<(), StoreError> {
+        let group = self.group(&[Asked { policy, identifier }], Intent::Peek);
+        self.local.forget(&group, At::Now);
+        self.store.forget(&group, At::Now).await
+    }
+
+    /// One call to the store, measured.
+    async fn ask(&self, groups: &[Group<'_>]) -> Vec<GroupReply> {
+        let started = clock::instant();
+        let replies = self.store.take(groups, At::Now).await;
+        self.metrics
+            .store_duration
+            .observe(clock::elapsed(started).as_secs_f64());
+        for error in replies.iter().filter_map(|reply| reply.as_ref().err()) {
+            self.metrics.store_failed(error);
+        }
+        replies
+    }
+
+    /// The failure modes: `deny` wins and charges nothing; else `local` decides, and `allow` has no say.
+    fn decide_without_store(&self, enforced: &[Asked], intent: Intent) -> Verdict {
+        let mode = |asked: &Asked| self.policies.policies()[asked.policy].failure_mode;
+        let with = |wanted| enforced.iter().filter(move |asked| mode(asked) == wanted);
+
+        if with(FailureMode::Deny).next().is_some() {
+            for asked in with(FailureMode::Deny) {
+                self.metrics
+                    .decided(asked.policy, false, DecidedBy::FailureMode, None);
+            }
+            let retry_after = self.store.health().next_probe;
+            return self.verdict(Outcome::Unavailable { retry_after });
+        }
+        for asked in with(FailureMode::Allow) {
+            self.metrics
+                .decided(asked.policy, true, DecidedBy::FailureMode, None);
+        }
+        let local: SmallVec<[Asked; 4]> = with(FailureMode::Local).copied().collect();
+        if local.is_empty() {
+            return self.verdict(Outcome::Pass);
+        }
+        let mut group = self.group(&local, intent);
+        for demand in &mut group {
+            demand.limit = demand
+                .limit
+                .share(self.expected_replicas, demand.cost.units());
+        }
+        let decisions = self.local.take_group(&group, At::Now);
+        self.conclude(self.limit_decisions(&local, decisions, DecidedBy::Local))
+    }
+
+    /// The demands of these policies, to be charged together.
+    fn group(&self, asked: &[Asked], intent: Intent) -> Group<'_> {
+        let demands = asked.iter().flat_map(|asked| {
+            let policy = &self.policies.policies()[asked.policy];
+            policy.limits.iter().map(|named| Demand {
+                policy: &policy.name,
+                identifier: asked.identifier,
+                limit: named.limit,
+                algorithm: named.algorithm,
+                cost: policy.cost,
+                action: match (intent, &policy.charge) {
+                    (Intent::Charge, Charge::AtRequest { .. }) => Action::Take,
+                    (Intent::Charge, Charge::AtResponse { .. }) | (Intent::Peek, _) => Action::Peek,
+                },
+            })
+        });
+        demands.collect()
+    }
+
+    /// Puts the decisions on a group back to the limits they are about.
+    fn limit_decisions(
+        &self,
+        asked: &[Asked],
+        decisions: impl IntoIterator<Item = Decision>,
+        decided_by: DecidedBy,
+    ) -> SmallVec<[LimitDecision; 4]> {
+        let limits = asked.iter().flat_map(|asked| {
+            let limits = 0..self.policies.policies()[asked.policy].limits.len();
+            limits.map(|limit| (*asked, limit))
+        });
+        limits
+            .zip(decisions)
+            .map(|(asked, limit)| LimitDecision {
+                policy: asked.0.policy,
+                limit: asked.1,
+                identifier: asked.0.identifier,
+                decision: limit,
+                decided_by,
+            })
+            .collect()
+    }
+
+    fn conclude(&self, limits: SmallVec<[LimitDecision; 4]>) -> Verdict {
+        let allowed = limits.iter().all(|limit| limit.decision.allowed);
+        let mut verdict = self.verdict(if allowed {
+            Outcome::Pass
+        } else {
+            Outcome::Denied
+        });
+        verdict.limits = limits;
+        verdict
+    }
+
+    fn verdict(&self, outcome: Outcome) -> Verdict {
+        Verdict::new(self.policies.clone(), outcome)
+    }
+
+    /// Counts what each policy decided, at its fullest limit, and logs what is near it.
+    fn observe(&self, limits: &[LimitDecision]) {
+        for limits in limits.chunk_by(|a, b| a.policy == b.policy) {
+            let fullest = limits
+                .iter()
+                .filter_map(|limit| Some((limit, limit.decision.utilization()?)))
+                .max_by(|(_, a), (_, b)| a.total_cmp(b));
+            let allowed = limits.iter().all(|limit| limit.decision.allowed);
+            let utilization = fullest.map(|(_, utilization)| utilization);
+            let (policy, by) = (limits[0].policy, limits[0].decided_by);
+            let near = self.metrics.decided(policy, allowed, by, utilization);
+            if let Some((limit, utilization)) = fullest.filter(|_| near) {
+                self.near_limit_log
+                    .write(&self.policies, limit, utilization);
+            }
+        }
+    }
+
+    async fn charge(&self, limit: &LimitDecision) {
+        let demand = Demand {
+            action: Action::Charge,
+            ..self.demand(limit)
+        };
+        let group = Group::from_elem(demand, 1);
+        match limit.decided_by {
+            DecidedBy::Store => {
+                self.ask(&[group]).await;
+            }
+            DecidedBy::Local | DecidedBy::FailureMode => {
+                self.local.take_group(&group, At::Now);
+            }
+        }
+    }
+
+    async fn give_back(&self, limit: &LimitDecision) {
+        let charged = Charged {
+            demand: self.demand(limit),
+            window_number: limit.decision.position().number,
+        };
+        match limit.decided_by {
+            DecidedBy::Store => {
+                let result = self.store.give_back(&[charged]).await;
+                if let Err(error) = &result {
+                    self.metrics.store_failed(error);
+                }
+                self.metrics.gave_back(result.is_ok());
+            }
+            DecidedBy::Local | DecidedBy::FailureMode => {
+                self.local.give_back(&[charged]);
+                self.metrics.gave_back(true);
+            }
+        }
+    }
+
+    fn demand(&self, limit: &LimitDecision) -> Demand<'_> {
+        Demand {
+            policy: &self.policies.policies()[limit.policy].name,
+            identifier: limit.identifier,
+            limit: limit.decision.limit,
+            algorithm: limit.decision.algorithm,
+            cost: limit.decision.cost,
+            action: Action::Take,
+        }
+    }
 }

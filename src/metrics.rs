@@ -1,1 +1,317 @@
-//! Every metric.
+//! Every metric: name, help, labels, buckets with the reason for their edges.
+//!
+//! Labels come from the configuration and from closed sets, never from a client. Each series exists at 0
+//! from the start, so that a rate over it is right from its first event on. Handles are resolved once: on
+//! the path of a request nothing is looked up by label.
+
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
+};
+
+use crate::{
+    policy::{Mode, PolicySet},
+    store::{Health, StoreError},
+};
+
+/// Every metric of one process, and the handles through which they are counted.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    policies: Vec<PolicyMetrics>,
+    /// How long calls to the store take, failed ones included.
+    pub store_duration: Histogram,
+    store_errors: Vec<(&'static str, IntCounter)>,
+    store_breaker_tripped: IntGauge,
+    give_backs: [IntCounter; 2],
+    requests: [IntCounter; STATUS_CLASSES.len()],
+    /// From the choice of the upstream to the head of its response.
+    pub upstream_duration: Histogram,
+    /// From the head of a request to the decision on it: what the limiter adds.
+    pub request_added: Histogram,
+}
+
+/// The metrics of one policy.
+#[derive(Debug)]
+struct PolicyMetrics {
+    /// By [`DecidedBy`], then denied and allowed.
+    decisions: [[IntCounter; 2]; DecidedBy::ALL.len()],
+    near_limit: Vec<Band>,
+    utilization: Histogram,
+}
+
+/// One near-limit band, its low edge included.
+#[derive(Debug)]
+struct Band {
+    low: f64,
+    high: f64,
+    /// Denied and allowed.
+    decisions: [IntCounter; 2],
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// The configured store.
+    Store,
+    /// This proxy's own memory store, since the configured one could not.
+    Local,
+    /// Nobody: the failure mode allows or denies.
+    FailureMode,
+}
+
+impl DecidedBy {
+    const ALL: [Self; 3] = [Self::Store, Self::Local, Self::FailureMode];
+
+    /// The word in labels and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Local => "local",
+            Self::FailureMode => "failure_mode",
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers every metric for these policies and near-limit band edges.
+    ///
+    /// # Panics
+    /// Never: names and labels are fixed here and by the configuration's own checks.
+    pub fn new(policies: &PolicySet, near_limit_edges: &[f64]) -> Self {
+        let registry = Registry::new();
+        let register = Register(&registry);
+
+        let decisions = register.counters(
+            "decisions_total",
+            "Decisions, once per request and policy asked; deny if any of its limits denies.",
+            &["policy", "plan", "decision", "decided_by", "mode"],
+        );
+        let near_limit = register.counters(
+            "near_limit_decisions_total",
+            "Decisions whose estimate / limit, at the policy's fullest limit, lies in the band.",
+            &["policy", "decision", "band"],
+        );
+        let utilization = register.histograms(
+            "utilization_ratio",
+            "Estimate / limit at the policy's fullest limit, before the request is charged.",
+            &["policy"],
+            UTILIZATION_BUCKETS,
+        );
+        let store_errors = register.counters(
+            "store_errors_total",
+            "Calls that the store did not answer with a decision.",
+            &["kind"],
+        );
+        let give_backs = register.counters(
+            "give_backs_total",
+            "Charges taken back after the fact, done or lost.",
+            &["result"],
+        );
+        let requests = register.counters(
+            "requests_total",
+            "Requests by class of the status sent; none where the client left before one was.",
+            &["status"],
+        );
+        register
+            .gauges(
+                "build_info",
+                "Always 1; the labels tell the version.",
+                &["version"],
+            )
+            .with_label_values(&[env!("CARGO_PKG_VERSION")])
+            .set(1);
+        register.process();
+
+        let policies = policies
+            .policies()
+            .iter()
+            .map(|policy| PolicyMetrics {
+                decisions: DecidedBy::ALL.map(|decided_by| {
+                    DECISIONS.map(|decision| {
+                        let mode = match policy.mode {
+                            Mode::Enforce => "enforce",
+                            Mode::Shadow => "shadow",
+                        };
+                        let labels = [&*policy.name, "", decision, decided_by.name(), mode];
+                        decisions.with_label_values(&labels)
+                    })
+                }),
+                near_limit: near_limit_edges
+                    .windows(2)
+                    .map(|edges| Band {
+                        low: edges[0],
+                        high: edges[1],
+                        decisions: DECISIONS.map(|decision| {
+                            let band = format!("{:.2}-{:.2}", edges[0], edges[1]);
+                            near_limit.with_label_values(&[&*policy.name, decision, &band])
+                        }),
+                    })
+                    .collect(),
+                utilization: utilization.with_label_values(&[&*policy.name]),
+            })
+            .collect();
+
+        Self {
+            policies,
+            store_duration: register.histogram(
+                "store_duration_seconds",
+                "How long a request waited for the store, failures included.",
+                STORE_BUCKETS,
+            ),
+            store_errors: StoreError::KINDS
+                .map(|kind| (kind, store_errors.with_label_values(&[kind])))
+                .into(),
+            store_breaker_tripped: register.gauge(
+                "store_breaker_tripped",
+                "1 while the store is away and requests do not wait for it.",
+            ),
+            give_backs: ["lost", "done"].map(|result| give_backs.with_label_values(&[result])),
+            requests: STATUS_CLASSES.map(|class| requests.with_label_values(&[class])),
+            upstream_duration: register.histogram(
+                "upstream_duration_seconds",
+                "From the choice of the upstream to the head of its response.",
+                UPSTREAM_BUCKETS,
+            ),
+            request_added: register.histogram(
+                "request_added_seconds",
+                "From the head of a request to the decision on it: what the limiter adds.",
+                STORE_BUCKETS,
+            ),
+            registry,
+        }
+    }
+
+    /// Counts what one policy decided on one request.
+    ///
+    /// `utilization` is the estimate / limit at its fullest limit, `None` where there is none to tell.
+    /// Returns whether it lies within the near-limit bands.
+    pub fn decided(
+        &self,
+        policy: usize,
+        allowed: bool,
+        by: DecidedBy,
+        utilization: Option<f64>,
+    ) -> bool {
+        let metrics = &self.policies[policy];
+        metrics.decisions[by as usize][usize::from(allowed)].inc();
+        let Some(utilization) = utilization else {
+            return false;
+        };
+        metrics.utilization.observe(utilization);
+        let band = metrics
+            .near_limit
+            .iter()
+            .find(|band| (band.low..band.high).contains(&utilization));
+        if let Some(band) = band {
+            band.decisions[usize::from(allowed)].inc();
+        }
+        band.is_some()
+    }
+
+    /// Counts a call that the store did not answer with a decision.
+    pub fn store_failed(&self, error: &StoreError) {
+        let counter = self
+            .store_errors
+            .iter()
+            .find(|(kind, _)| *kind == error.kind());
+        if let Some((_, counter)) = counter {
+            counter.inc();
+        }
+    }
+
+    /// Counts a charge that was taken back, or could not be.
+    pub fn gave_back(&self, done: bool) {
+        self.give_backs[usize::from(done)].inc();
+    }
+
+    /// Counts a request by the status that was sent; `None` if the client left before one was.
+    pub fn request(&self, status: Option<http::StatusCode>) {
+        let class = status.map_or(0, |status| usize::from(status.as_u16() / 100));
+        self.requests[class.min(STATUS_CLASSES.len() - 1)].inc();
+    }
+
+    /// Everything in the text format 0.0.4, and the content type to send it with.
+    pub fn expose(&self, store: Health) -> (Vec<u8>, &'static str) {
+        self.store_breaker_tripped.set(i64::from(store.tripped));
+        let mut text = Vec::new();
+        TextEncoder::new()
+            .encode(&self.registry.gather(), &mut text)
+            .expect("writing to memory does not fail");
+        (text, prometheus::TEXT_FORMAT)
+    }
+}
+
+/// Registers metrics under the prefix; a name that is taken or not valid is a fault of this file.
+struct Register<'a>(&'a Registry);
+
+impl Register<'_> {
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.add(IntCounterVec::new(Self::opts(name, help), labels))
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        self.add(IntGaugeVec::new(Self::opts(name, help), labels))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.add(IntGauge::with_opts(Self::opts(name, help)))
+    }
+
+    fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+        let opts = HistogramOpts::from(Self::opts(name, help)).buckets(buckets.into());
+        self.add(Histogram::with_opts(opts))
+    }
+
+    fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        buckets: &[f64],
+    ) -> prometheus::HistogramVec {
+        let opts = HistogramOpts::from(Self::opts(name, help)).buckets(buckets.into());
+        self.add(prometheus::HistogramVec::new(opts, labels))
+    }
+
+    fn process(&self) {
+        let collector = prometheus::process_collector::ProcessCollector::for_self();
+        self.0
+            .register(Box::new(collector))
+            .expect("the process collector is registered once");
+    }
+
+    fn opts(name: &str, help: &str) -> Opts {
+        Opts::new(name, help).namespace("slidegate")
+    }
+
+    fn add<C: prometheus::core::Collector + Clone + 'static>(
+        &self,
+        collector: prometheus::Result<C>,
+    ) -> C {
+        let collector = collector.expect("every name, help and label here is valid");
+        self.0
+            .register(Box::new(collector.clone()))
+            .expect("every name here is used once");
+        collector
+    }
+}
+
+/// Indexed by `usize::from(allowed)`.
+const DECISIONS: [&str; 2] = ["deny", "allow"];
+
+/// Indexed by the first digit of a status; `none` where nothing was sent.
+const STATUS_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// Fine around the limit, where a choice of limit is judged; coarse below.
+const UTILIZATION_BUCKETS: &[f64] = &[0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0, 1.05, 1.1, 1.5, 2.0];
+
+/// From a local round trip (0.1 ms) to past the default budget of 25 ms.
+const STORE_BUCKETS: &[f64] = &[
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1,
+];
+
+/// From a cache hit to the default read timeout of 60 s.
+const UPSTREAM_BUCKETS: &[f64] = &[
+    0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+];

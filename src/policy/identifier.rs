@@ -6,7 +6,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv6Addr},
     str::FromStr,
 };
 
@@ -294,6 +294,8 @@ const KEY_CONTEXT: &str = "slidegate 2026-12 identifier hash";
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn identify(

@@ -81,7 +81,8 @@ impl MemoryStore {
         }
     }
 
-    fn take_group(&self, group: &Group<'_>, at: At) -> SmallVec<[Decision; 2]> {
+    /// Decides one group and charges it to all of its counters or to none.
+    pub fn take_group(&self, group: &Group<'_>, at: At) -> SmallVec<[Decision; 2]> {
         let mut shards = self.lock(group);
         // Read under the locks: within a shard, time never goes back.
         let (now, lifetime) = self.time(at);

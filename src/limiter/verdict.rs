@@ -1,0 +1,112 @@
+//! A verdict: all decisions on a request combined.
+
+use std::{sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use crate::{
+    metrics::DecidedBy,
+    policy::{Identifier, NamedLimit, PolicySet, Refusal},
+    ratelimit::{Decision, Wait},
+};
+
+/// What a request gets.
+#[derive(Debug)]
+pub struct Verdict {
+    policies: Arc<PolicySet>,
+    /// What happens to the request.
+    pub outcome: Outcome,
+    /// Every enforced limit that decided, in configuration order.
+    pub(super) limits: SmallVec<[LimitDecision; 4]>,
+    /// What shadow policies decided; no client sees it.
+    pub(super) shadow: SmallVec<[LimitDecision; 4]>,
+    /// Whether the response's status has been accounted for.
+    pub(super) settled: bool,
+}
+
+/// What happens to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It goes to the upstream.
+    Pass,
+    /// A limit denies it.
+    Denied,
+    /// Its identity cannot be taken as sent; no store was asked.
+    Refused(Refusal),
+    /// The store cannot decide, and a policy would rather stop than guess.
+    Unavailable {
+        /// When the store is tried next.
+        retry_after: Duration,
+    },
+}
+
+/// The decision of one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitDecision {
+    /// The policy's place in its [`PolicySet`].
+    pub policy: usize,
+    /// The limit's place in its policy.
+    pub limit: usize,
+    /// Who was counted.
+    pub identifier: Identifier,
+    /// The result. Its limit is the one applied: a share of the configured one, if this proxy decided
+    /// alone.
+    pub decision: Decision,
+    /// Who decided.
+    pub decided_by: DecidedBy,
+}
+
+impl Verdict {
+    pub(super) fn new(policies: Arc<PolicySet>, outcome: Outcome) -> Self {
+        Self {
+            policies,
+            outcome,
+            limits: SmallVec::new(),
+            shadow: SmallVec::new(),
+            settled: false,
+        }
+    }
+
+    /// Every enforced limit that decided, in configuration order; empty where no limit is in force.
+    pub fn limits(&self) -> &[LimitDecision] {
+        &self.limits
+    }
+
+    /// The limit as configured, and its name.
+    pub fn named(&self, limit: &LimitDecision) -> &NamedLimit {
+        &self.policies.policies()[limit.policy].limits[limit.limit]
+    }
+
+    /// The limit to tell a client about: the one with the least remaining; on a denial, the one with the
+    /// longest wait. The first configured of equals. `None` where no limit is in force.
+    pub fn reported(&self) -> Option<&LimitDecision> {
+        match self.outcome {
+            Outcome::Denied => self.slowest().map(|(limit, _)| limit),
+            _ => self
+                .limits
+                .iter()
+                .min_by_key(|limit| limit.decision.remaining()),
+        }
+    }
+
+    /// How long until the same request would be admitted: as long as the slowest limit takes.
+    pub fn retry_after(&self) -> Option<Wait> {
+        self.slowest().map(|(_, wait)| wait)
+    }
+
+    /// The names of the enforced limits that denied, in configuration order.
+    pub fn violated(&self) -> impl Iterator<Item = &str> {
+        self.limits
+            .iter()
+            .filter(|limit| !limit.decision.allowed)
+            .map(|limit| &*self.named(limit).name)
+    }
+
+    fn slowest(&self) -> Option<(&LimitDecision, Wait)> {
+        self.limits
+            .iter()
+            .filter_map(|limit| Some((limit, limit.decision.retry_after()?)))
+            .rev()
+            .max_by_key(|(_, wait)| *wait)
+    }
+}
