@@ -1,4 +1,214 @@
-//! The Pingora callbacks, and nothing else.
+//! The Pingora callbacks, and nothing else: what a request asks is the limiter's to answer, what a client
+//! reads is written in [`response`].
 
+mod request;
 pub mod response;
 pub mod upstream;
+
+use std::{sync::Arc, time::Instant};
+
+use async_trait::async_trait;
+use http::StatusCode;
+use pingora::{
+    Error, ErrorSource, ErrorType,
+    http::{RequestHeader, ResponseHeader},
+    upstreams::peer::HttpPeer,
+};
+use pingora_proxy::{FailToProxy, ProxyHttp, Session};
+
+use self::{response::Responder, upstream::Upstream};
+use crate::{
+    clock,
+    limiter::{Intent, Limiter, Outcome, Verdict},
+    metrics::Metrics,
+    policy::RequestView,
+    server::Readiness,
+};
+
+/// The proxy in front of the upstream.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    /// Decides on requests.
+    pub limiter: Arc<Limiter>,
+    /// Where they go.
+    pub upstream: Arc<Upstream>,
+    /// What clients read.
+    pub responder: Arc<Responder>,
+    /// What operators read.
+    pub metrics: Arc<Metrics>,
+    /// Whether new requests are welcome: if not, connections are not kept.
+    pub readiness: Readiness,
+}
+
+/// What is remembered of a request from one callback to the next.
+#[derive(Debug)]
+pub struct RequestState {
+    started: Instant,
+    verdict: Option<Verdict>,
+    /// How often an upstream was chosen, and when last.
+    attempts: usize,
+    upstream_chosen: Option<Instant>,
+}
+
+#[async_trait]
+impl ProxyHttp for Gateway {
+    type CTX = RequestState;
+
+    fn new_ctx(&self) -> RequestState {
+        RequestState {
+            started: clock::instant(),
+            verdict: None,
+            attempts: 0,
+            upstream_chosen: None,
+        }
+    }
+
+    async fn early_request_filter(
+        &self,
+        session: &mut Session,
+        _state: &mut RequestState,
+    ) -> pingora::Result<()> {
+        request::bound_waiting(session, self.readiness.is_ready());
+        Ok(())
+    }
+
+    async fn request_filter(
+        &self,
+        session: &mut Session,
+        state: &mut RequestState,
+    ) -> pingora::Result<bool> {
+        let view = RequestView {
+            head: session.req_header(),
+            client: request::client(session),
+        };
+        let verdict = self.limiter.check(&view, Intent::Charge).await;
+        let added = clock::elapsed(state.started);
+        self.metrics.request_added.observe(added.as_secs_f64());
+
+        let passes = verdict.outcome == Outcome::Pass;
+        if !passes {
+            let (head, body) = self.responder.refuse(&verdict, session.req_header());
+            request::keep_if_the_rest_is_small(session);
+            request::answer(session, head, body).await?;
+        }
+        state.verdict = Some(verdict);
+        Ok(!passes)
+    }
+
+    async fn upstream_peer(
+        &self,
+        session: &mut Session,
+        state: &mut RequestState,
+    ) -> pingora::Result<Box<HttpPeer>> {
+        state.upstream_chosen = Some(clock::instant());
+        let peer = self.upstream.peer(state.attempts, session.is_upgrade_req());
+        state.attempts += 1;
+        peer
+    }
+
+    /// Nothing was sent: another address of the upstream may be tried.
+    fn fail_to_connect(
+        &self,
+        _session: &mut Session,
+        _peer: &HttpPeer,
+        state: &mut RequestState,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        error.set_retry(state.attempts < self.upstream.addresses());
+        error
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        head: &mut RequestHeader,
+        _state: &mut RequestState,
+    ) -> pingora::Result<()> {
+        request::forward(head, request::client(session))
+    }
+
+    async fn response_filter(
+        &self,
+        _session: &mut Session,
+        head: &mut ResponseHeader,
+        state: &mut RequestState,
+    ) -> pingora::Result<()> {
+        if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(());
+        }
+        if let Some(chosen) = state.upstream_chosen.take() {
+            let took = clock::elapsed(chosen);
+            self.metrics.upstream_duration.observe(took.as_secs_f64());
+        }
+        if let Some(verdict) = &mut state.verdict {
+            self.limiter.settle(verdict, head.status).await;
+            self.responder.annotate(verdict, head)?;
+        }
+        Ok(())
+    }
+
+    async fn fail_to_proxy(
+        &self,
+        session: &mut Session,
+        error: &Error,
+        state: &mut RequestState,
+    ) -> FailToProxy {
+        let Some(status) = status_of(error) else {
+            return FailToProxy {
+                error_code: 0,
+                can_reuse_downstream: false,
+            };
+        };
+        if let Some(verdict) = &mut state.verdict {
+            self.limiter.settle(verdict, status).await;
+        }
+        let (head, body) = self.responder.fail(status, state.verdict.as_ref());
+        let sent = session.as_downstream_mut().write_error_response(head, body);
+        if let Err(error) = sent.await {
+            tracing::debug!(%error, "The client left before its error was sent.");
+        }
+        FailToProxy {
+            error_code: status.as_u16(),
+            can_reuse_downstream: false,
+        }
+    }
+
+    async fn logging(
+        &self,
+        session: &mut Session,
+        _error: Option<&Error>,
+        _state: &mut RequestState,
+    ) {
+        self.metrics
+            .request(session.response_written().map(|head| head.status));
+    }
+
+    /// A client that leaves, or sends what is not HTTP, is no error of ours.
+    fn suppress_error_log(&self, _session: &Session, _state: &RequestState, error: &Error) -> bool {
+        *error.esource() == ErrorSource::Downstream
+    }
+}
+
+/// The status that an error is answered with; `None` if the client is gone.
+fn status_of(error: &Error) -> Option<StatusCode> {
+    use ErrorType::{
+        ConnectTimedout, ConnectionClosed, HTTPStatus, ReadError, ReadTimedout,
+        TLSHandshakeTimedout, WriteError, WriteTimedout,
+    };
+    match (error.esource(), error.etype()) {
+        (_, HTTPStatus(code)) => {
+            Some(StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
+        }
+        (
+            ErrorSource::Upstream,
+            ConnectTimedout | ReadTimedout | WriteTimedout | TLSHandshakeTimedout,
+        ) => Some(StatusCode::GATEWAY_TIMEOUT),
+        (ErrorSource::Upstream, _) => Some(StatusCode::BAD_GATEWAY),
+        (ErrorSource::Downstream, ConnectionClosed | ReadError | WriteError | WriteTimedout) => {
+            None
+        }
+        (ErrorSource::Downstream, ReadTimedout) => Some(StatusCode::REQUEST_TIMEOUT),
+        (ErrorSource::Downstream, _) => Some(StatusCode::BAD_REQUEST),
+        (ErrorSource::Internal | ErrorSource::Unset, _) => Some(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}

@@ -1,6 +1,27 @@
 //! Listeners, worker threads, and how they stop.
+//!
+//! Pingora's own server is not used: its shutdown sleeps a fixed time that nothing can shorten, it closes
+//! listeners before a load balancer has noticed, and a port in use leaves a process without a listener.
+//! Here each worker is a thread with a runtime, an accept loop and an upstream pool of its own, so that a
+//! request never leaves the thread it arrived on.
 
-use std::{net::SocketAddr, time::Duration};
+mod connection;
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use pingora::apps::ServerApp;
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+
+use self::connection::Connection;
 
 /// Where to listen and how to stop.
 #[derive(Clone, Debug)]
@@ -18,3 +39,208 @@ pub struct ServerSettings {
     /// that Kubernetes grants.
     pub grace: Duration,
 }
+
+/// Whether the process is asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stop {
+    /// It is not.
+    No,
+    /// It finishes what it has.
+    Graceful,
+    /// At once.
+    Now,
+}
+
+/// Whether new requests are welcome; shared by whoever tells and whoever asks.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness(Arc<AtomicBool>);
+
+impl Readiness {
+    /// Whether new requests are welcome.
+    pub fn is_ready(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Says whether new requests are welcome.
+    pub fn set(&self, ready: bool) {
+        self.0.store(ready, Ordering::Relaxed);
+    }
+}
+
+/// An address that could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{setting}: cannot listen on {address}: {source}\n    hint: {}",
+    bind_hint(source)
+)]
+pub struct BindError {
+    setting: &'static str,
+    address: SocketAddr,
+    source: io::Error,
+}
+
+/// Binds `address`, named by the setting it came from, so that a port in use is told before anything runs.
+///
+/// # Errors
+/// If the address is taken, foreign or not permitted.
+pub fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|source| BindError {
+        setting,
+        address,
+        source,
+    })
+}
+
+fn bind_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another process listens there: stop it (`ss -ltnp` names it), or choose another port"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one"
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address: 0.0.0.0 means all",
+        _ => "choose another address",
+    }
+}
+
+/// A thread with a runtime of its own, on which everything it serves stays.
+pub struct Worker {
+    name: String,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// A worker at work.
+pub struct RunningWorker {
+    thread: std::thread::JoinHandle<()>,
+    /// Closed when the thread ends, however it ends.
+    ended: tokio::sync::oneshot::Receiver<()>,
+}
+
+impl Worker {
+    /// A worker that has not begun.
+    ///
+    /// # Errors
+    /// If the system grants no more resources.
+    pub fn new(index: usize) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let name = format!("worker-{index}");
+        Ok(Self { name, runtime })
+    }
+
+    /// Where background tasks of this worker are spawned; they run once it begins.
+    pub fn handle(&self) -> &tokio::runtime::Handle {
+        self.runtime.handle()
+    }
+
+    /// Serves `app` on its thread until `closing` is true and what was in flight has ended.
+    ///
+    /// # Errors
+    /// If the system grants no more threads.
+    pub fn start<A>(
+        self,
+        listener: TcpListener,
+        app: A,
+        closing: watch::Receiver<bool>,
+    ) -> io::Result<RunningWorker>
+    where
+        A: ServerApp + Send + Sync + 'static,
+    {
+        let (alive, ended) = tokio::sync::oneshot::channel();
+        let thread = std::thread::Builder::new().name(self.name).spawn(move || {
+            self.runtime
+                .block_on(serve(listener, Arc::new(app), closing));
+            drop(alive);
+        })?;
+        Ok(RunningWorker { thread, ended })
+    }
+}
+
+impl RunningWorker {
+    /// Resolves when the worker has ended, well or by a panic.
+    pub async fn ended(&mut self) {
+        // The sender is only ever dropped: the error is the message.
+        let _ = (&mut self.ended).await;
+    }
+
+    /// Whether the worker panicked. It must have [ended](Self::ended).
+    pub fn panicked(self) -> bool {
+        self.thread.join().is_err()
+    }
+}
+
+/// Accepts connections for `app` until `closing` is true, then returns when the last of them has ended.
+///
+/// Connections that the kernel has already accepted by then are served too; idle ones are closed.
+pub async fn serve<A>(listener: TcpListener, app: Arc<A>, closing: watch::Receiver<bool>)
+where
+    A: ServerApp + Send + Sync + 'static,
+{
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "The listener can not be watched.");
+            return;
+        }
+    };
+    let connections = TaskTracker::new();
+    let spawn = |stream: Connection| {
+        let (app, shutdown) = (app.clone(), closing.clone());
+        connections.spawn(async move {
+            let mut stream = Some(Box::new(stream) as pingora::protocols::Stream);
+            while let Some(open) = stream {
+                stream = app.process_new(open, &shutdown).await;
+            }
+        });
+    };
+
+    let mut closed = closing.clone();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => spawn(Connection::new(stream, peer)),
+                Err(error) => pause_after(&error).await,
+            },
+            () = is_true(&mut closed) => break,
+        }
+    }
+    for _ in 0..BACKLOG {
+        tokio::select! {
+            biased;
+            accepted = listener.accept() => if let Ok((stream, peer)) = accepted {
+                spawn(Connection::new(stream, peer));
+            },
+            () = std::future::ready(()) => break,
+        }
+    }
+    drop(listener);
+    app.cleanup().await;
+    connections.close();
+    connections.wait().await;
+}
+
+/// Resolves when the value is true, or can no longer become it.
+async fn is_true(value: &mut watch::Receiver<bool>) {
+    // An error says that the sender is gone; either way there is no more to wait for.
+    drop(value.wait_for(|value| *value).await);
+}
+
+/// Out of descriptors, accept fails at once and again: without a pause the loop would only spin.
+async fn pause_after(error: &io::Error) {
+    let aborted = error.kind() == io::ErrorKind::ConnectionAborted;
+    if !aborted {
+        tracing::error!(%error, "A connection could not be accepted.");
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The most connections that the kernel holds for a listener bound by std.
+const BACKLOG: usize = 4096;

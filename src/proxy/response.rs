@@ -1,4 +1,24 @@
 //! Verdicts and errors as HTTP: the only place with statuses and headers.
+//!
+//! | outcome | status | RateLimit headers | Retry-After |
+//! |---|---|---|---|
+//! | pass | the upstream's | of the limits in force | – |
+//! | denied | 429; gRPC: 200 with `grpc-status: 8` | of the limits in force | the exact wait; none on "never" |
+//! | unavailable | 503 | – | seconds to the next probe of the store |
+//! | refused | 400 or 401 | – | – |
+//! | upstream down, slow | 502, 504 | as decided | – |
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use pingora::http::{RequestHeader, ResponseHeader};
+
+use crate::{
+    limiter::{LimitDecision, Outcome, Verdict},
+    policy::{Mode, NamedLimit, PolicySet, Refusal},
+    ratelimit::Wait,
+};
 
 /// How responses are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +43,7 @@ pub enum ResetFormat {
     Seconds,
 }
 
-/// What the body of a denial is.
+/// What the body of a denial, and of every other answer of our own, is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DenialBody {
     /// `application/problem+json` (RFC 9457).
@@ -32,3 +52,291 @@ pub enum DenialBody {
     /// One line of `text/plain`.
     Text,
 }
+
+/// Writes responses.
+#[derive(Debug)]
+pub struct Responder {
+    settings: ResponseSettings,
+    /// `RateLimit-Policy` where every enforced limit is in force, as it mostly is: written once.
+    all_limits: (usize, Option<HeaderValue>),
+}
+
+impl Responder {
+    /// A writer of responses for these policies.
+    pub fn new(settings: ResponseSettings, policies: &PolicySet) -> Self {
+        let enforced: Vec<&NamedLimit> = policies
+            .policies()
+            .iter()
+            .filter(|policy| policy.mode == Mode::Enforce)
+            .flat_map(|policy| &policy.limits)
+            .collect();
+        Self {
+            settings,
+            all_limits: (enforced.len(), policy_members(enforced.into_iter())),
+        }
+    }
+
+    /// Adds what the client may know of its limits to the upstream's response.
+    ///
+    /// `X-RateLimit-*` of the upstream are replaced, since two limits can not share one header; its
+    /// `RateLimit` members are kept and ours added, as the draft asks of intermediaries.
+    ///
+    /// # Errors
+    /// None in practice: every value here is a header value.
+    pub fn annotate(&self, verdict: &Verdict, head: &mut ResponseHeader) -> pingora::Result<()> {
+        let Some(reported) = verdict.reported() else {
+            return Ok(());
+        };
+        let decision = &reported.decision;
+        let limit = verdict.named(reported);
+        if self.settings.x_ratelimit {
+            let reset = match self.settings.x_ratelimit_reset {
+                ResetFormat::Epoch => decision.reset().as_seconds(),
+                ResetFormat::Seconds => whole_seconds(decision.reset().since(decision.now)),
+            };
+            head.insert_header(X_RATELIMIT_LIMIT, limit.limit.quota())?;
+            head.insert_header(X_RATELIMIT_REMAINING, decision.remaining())?;
+            head.insert_header(X_RATELIMIT_RESET, reset)?;
+        }
+        if self.settings.ratelimit {
+            if let Some(members) = self.policy_members(verdict) {
+                head.append_header(RATELIMIT_POLICY, members)?;
+            }
+            head.append_header(RATELIMIT, member(limit, reported))?;
+        }
+        Ok(())
+    }
+
+    /// The response to a request that does not pass.
+    pub fn refuse(&self, verdict: &Verdict, request: &RequestHeader) -> (ResponseHeader, Bytes) {
+        let problem = match &verdict.outcome {
+            Outcome::Denied if is_grpc(request) => return self.grpc_denial(verdict),
+            Outcome::Denied | Outcome::Pass => Problem::denied(verdict),
+            Outcome::Unavailable { retry_after } => Problem::unavailable(*retry_after),
+            Outcome::Refused(refusal) => Problem::refused(refusal),
+        };
+        self.write(&problem, Some(verdict))
+    }
+
+    /// The response to a request that failed with `status`.
+    pub fn fail(&self, status: StatusCode, verdict: Option<&Verdict>) -> (ResponseHeader, Bytes) {
+        self.write(&Problem::failed(status), verdict)
+    }
+
+    fn write(&self, problem: &Problem<'_>, verdict: Option<&Verdict>) -> (ResponseHeader, Bytes) {
+        let (content_type, body) = match self.settings.denial_body {
+            DenialBody::ProblemJson => ("application/problem+json", problem.json()),
+            DenialBody::Text => ("text/plain; charset=utf-8", problem.text()),
+        };
+        let head = self.head(problem.status, content_type, body.len(), |head| {
+            if let Some(seconds) = problem.retry_after {
+                head.insert_header(RETRY_AFTER, seconds)?;
+            }
+            if let Some(challenge) = &problem.challenge {
+                head.insert_header(WWW_AUTHENTICATE, challenge)?;
+            }
+            verdict.map_or(Ok(()), |verdict| self.annotate(verdict, head))
+        });
+        (head, body.into())
+    }
+
+    /// Trailers-only, as gRPC clients read a status: 429 alone would tell them to try again.
+    fn grpc_denial(&self, verdict: &Verdict) -> (ResponseHeader, Bytes) {
+        let problem = Problem::denied(verdict);
+        let head = self.head(StatusCode::OK, "application/grpc", 0, |head| {
+            head.insert_header(GRPC_STATUS, GRPC_RESOURCE_EXHAUSTED)?;
+            head.insert_header(GRPC_MESSAGE, "quota exceeded")?;
+            if let Some(seconds) = problem.retry_after {
+                head.insert_header(RETRY_AFTER, seconds)?;
+            }
+            self.annotate(verdict, head)
+        });
+        (head, Bytes::new())
+    }
+
+    fn head(
+        &self,
+        status: StatusCode,
+        content_type: &'static str,
+        length: usize,
+        more: impl FnOnce(&mut ResponseHeader) -> pingora::Result<()>,
+    ) -> ResponseHeader {
+        let build = || {
+            let mut head = ResponseHeader::build(status, Some(12))?;
+            head.insert_header(header::CONTENT_TYPE, content_type)?;
+            head.insert_header(header::CONTENT_LENGTH, length)?;
+            head.insert_header(header::CACHE_CONTROL, "no-store")?;
+            more(&mut head)?;
+            Ok::<_, Box<pingora::Error>>(head)
+        };
+        build().expect("names are constant, values are numbers and words of the configuration")
+    }
+
+    fn policy_members(&self, verdict: &Verdict) -> Option<HeaderValue> {
+        let (enforced, members) = &self.all_limits;
+        if verdict.limits().len() == *enforced {
+            return members.clone();
+        }
+        policy_members(verdict.limits().iter().map(|limit| verdict.named(limit)))
+    }
+}
+
+/// What is told of an answer of our own.
+struct Problem<'a> {
+    status: StatusCode,
+    kind: &'static str,
+    title: &'static str,
+    violated: Vec<&'a str>,
+    retry_after: Option<u64>,
+    detail: Option<String>,
+    challenge: Option<String>,
+}
+
+impl<'a> Problem<'a> {
+    fn new(status: StatusCode, kind: &'static str, title: &'static str) -> Self {
+        Self {
+            status,
+            kind,
+            title,
+            violated: Vec::new(),
+            retry_after: None,
+            detail: None,
+            challenge: None,
+        }
+    }
+
+    fn denied(verdict: &'a Verdict) -> Self {
+        let retry_after = match verdict.retry_after() {
+            Some(Wait::For(wait)) => Some(whole_seconds(wait).max(1)),
+            Some(Wait::Never) | None => None,
+        };
+        Self {
+            violated: verdict.violated().collect(),
+            retry_after,
+            ..Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                QUOTA_EXCEEDED,
+                "Quota exceeded",
+            )
+        }
+    }
+
+    fn unavailable(retry_after: Duration) -> Self {
+        Self {
+            retry_after: Some(whole_seconds(retry_after).max(1)),
+            ..Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                REDUCED_CAPACITY,
+                "Rate limits cannot be checked at the moment",
+            )
+        }
+    }
+
+    fn refused(refusal: &Refusal) -> Self {
+        let (status, title, challenge) = match refusal {
+            Refusal::DuplicateHeader(_) | Refusal::HeaderTooLong(_) => {
+                (StatusCode::BAD_REQUEST, "The identity cannot be read", None)
+            }
+            Refusal::IdentifierRequired(name) => (
+                StatusCode::UNAUTHORIZED,
+                "An identity is required",
+                Some(format!("ApiKey header=\"{name}\"")),
+            ),
+        };
+        Self {
+            detail: Some(refusal.to_string()),
+            challenge,
+            ..Self::new(status, ABOUT_BLANK, title)
+        }
+    }
+
+    fn failed(status: StatusCode) -> Self {
+        let title = status.canonical_reason().unwrap_or("Error");
+        Self::new(status, ABOUT_BLANK, title)
+    }
+
+    fn json(&self) -> String {
+        let mut problem = serde_json::json!({
+            "type": self.kind,
+            "title": self.title,
+            "status": self.status.as_u16(),
+        });
+        if let Some(detail) = &self.detail {
+            problem["detail"] = detail.as_str().into();
+        }
+        if !self.violated.is_empty() {
+            problem["violated-policies"] = self.violated.as_slice().into();
+        }
+        problem.to_string()
+    }
+
+    fn text(&self) -> String {
+        match &self.detail {
+            Some(detail) => format!("{}: {detail}\n", self.title),
+            None => format!("{}\n", self.title),
+        }
+    }
+}
+
+/// `"per-client";q=100;w=60, …`: RateLimit-Policy, a list of strings with parameters (RFC 9651).
+fn policy_members<'a>(limits: impl Iterator<Item = &'a NamedLimit>) -> Option<HeaderValue> {
+    let members: Vec<String> = limits
+        .map(|named| {
+            let (quota, window) = (named.limit.quota(), named.limit.window().seconds());
+            format!("\"{}\";q={quota};w={window}", named.name)
+        })
+        .collect();
+    let value = HeaderValue::try_from(members.join(", "));
+    let value = value.expect("names of limits are letters, digits and hyphens");
+    (!value.is_empty()).then_some(value)
+}
+
+/// `"per-client";r=50;t=30`: RateLimit; `t` is when one more unit than now is available.
+fn member(named: &NamedLimit, limit: &LimitDecision) -> String {
+    let remaining = limit.decision.remaining();
+    let told = if limit.decision.allowed {
+        limit.decision.next_unit()
+    } else {
+        match limit.decision.retry_after() {
+            Some(Wait::For(wait)) => Some(wait),
+            Some(Wait::Never) | None => None,
+        }
+    };
+    match told {
+        Some(wait) => format!(
+            "\"{}\";r={remaining};t={}",
+            named.name,
+            whole_seconds(wait).max(1)
+        ),
+        None => format!("\"{}\";r={remaining}", named.name),
+    }
+}
+
+fn is_grpc(request: &RequestHeader) -> bool {
+    request
+        .headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|content_type| content_type.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// Whole seconds, rounded up: never told too early.
+fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+const RETRY_AFTER: &str = "Retry-After";
+const WWW_AUTHENTICATE: &str = "WWW-Authenticate";
+const X_RATELIMIT_LIMIT: &str = "X-RateLimit-Limit";
+const X_RATELIMIT_REMAINING: &str = "X-RateLimit-Remaining";
+const X_RATELIMIT_RESET: &str = "X-RateLimit-Reset";
+const RATELIMIT_POLICY: &str = "RateLimit-Policy";
+const RATELIMIT: &str = "RateLimit";
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_RESOURCE_EXHAUSTED: u64 = 8;
+
+/// The problem types of draft-ietf-httpapi-ratelimit-headers.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+const ABOUT_BLANK: &str = "about:blank";

@@ -1,0 +1,75 @@
+//! What operators read, on a listener of its own that is served to the end of a shutdown.
+//!
+//! - `GET /metrics`: Prometheus text format 0.0.4.
+//! - `GET /livez`: 200 as long as the process runs.
+//! - `GET /readyz`: 200 while new requests are welcome, else 503. It does not depend on Redis.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use pingora::{apps::http_app::ServeHttp, protocols::http::ServerSession};
+
+use crate::{limiter::Limiter, metrics::Metrics, server::Readiness};
+
+/// Serves metrics and health.
+pub struct Observatory {
+    /// Everything that is counted.
+    pub metrics: Arc<Metrics>,
+    /// Whose store is asked how it is.
+    pub limiter: Arc<Limiter>,
+    /// Whether new requests are welcome.
+    pub readiness: Readiness,
+}
+
+#[async_trait]
+impl ServeHttp for Observatory {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let request = session.req_header();
+        let head_only = request.method == Method::HEAD;
+        let mut response = match (request.method.as_str(), request.uri.path()) {
+            ("GET" | "HEAD", "/metrics") => self.metrics(),
+            ("GET" | "HEAD", "/livez") => text(StatusCode::OK, "alive\n"),
+            ("GET" | "HEAD", "/readyz") if self.readiness.is_ready() => {
+                text(StatusCode::OK, "ready\n")
+            }
+            ("GET" | "HEAD", "/readyz") => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+            (_, "/metrics" | "/livez" | "/readyz") => {
+                text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n")
+            }
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "here are /metrics, /livez and /readyz\n",
+            ),
+        };
+        let length = response.body().len();
+        response
+            .headers_mut()
+            .insert(header::CONTENT_LENGTH, length.into());
+        if head_only {
+            response.body_mut().clear();
+        }
+        response
+    }
+}
+
+impl Observatory {
+    fn metrics(&self) -> Response<Vec<u8>> {
+        let (body, content_type) = self.metrics.expose(self.limiter.store_health());
+        let mut response = Response::new(body);
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        response
+    }
+}
+
+fn text(status: StatusCode, body: &str) -> Response<Vec<u8>> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    response
+}

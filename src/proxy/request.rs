@@ -1,0 +1,101 @@
+//! What is read from a request, what bounds it, and what the upstream sees of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, header};
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora_proxy::Session;
+
+use crate::policy::Client;
+
+/// Who sent the request: the peer of its connection.
+pub(super) fn client(session: &Session) -> Client {
+    match session.client_addr().and_then(|address| address.as_inet()) {
+        Some(address) => Client::Address(address.ip()),
+        None => Client::Unix,
+    }
+}
+
+/// Bounds how long the client may take, and how long its connection is kept.
+///
+/// Pingora keeps an HTTP/1.1 connection for ever, so the time is set anew; where it would close the
+/// connection (HTTP/1.0, `Connection: close`, ambiguous framing) it is left to.
+pub(super) fn bound_waiting(session: &mut Session, keep_connections: bool) {
+    if !keep_connections {
+        session.set_keepalive(None);
+    } else if session.get_keepalive().is_some() {
+        session.set_keepalive(Some(KEEPALIVE_SECONDS));
+    }
+    session.set_read_timeout(Some(CLIENT_TIMEOUT));
+    session.set_write_timeout(Some(CLIENT_TIMEOUT));
+}
+
+/// Tells the upstream who the client is; what the client said of that itself is replaced.
+///
+/// # Errors
+/// None in practice: an address and a host that was accepted are header values.
+pub(super) fn forward(head: &mut RequestHeader, client: Client) -> pingora::Result<()> {
+    head.remove_header(&header::FORWARDED);
+    head.remove_header("x-real-ip");
+    match client {
+        Client::Address(address) => {
+            head.insert_header("X-Forwarded-For", address.to_canonical().to_string())?;
+        }
+        Client::Unix => {
+            head.remove_header("x-forwarded-for");
+        }
+    }
+    head.insert_header("X-Forwarded-Proto", HeaderValue::from_static("http"))?;
+    match head.headers.get(header::HOST).cloned() {
+        Some(host) => head.insert_header("X-Forwarded-Host", host)?,
+        None => {
+            head.remove_header("x-forwarded-host");
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the connection of a request that is answered early if little of it is still to come: the rest is
+/// read and dropped after the answer. A large rest closes it, and one that waits for a 100 never comes.
+pub(super) fn keep_if_the_rest_is_small(session: &mut Session) {
+    let headers = &session.req_header().headers;
+    let waits = headers.contains_key(header::EXPECT);
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if !waits && length.is_some_and(|length| length <= MOST_DRAINED) {
+        session.set_close_on_response_before_downstream_finish(false);
+        session.set_total_drain_timeout(Some(DRAIN_TIMEOUT));
+    }
+}
+
+/// Sends a whole response in place of the upstream's; the connection survives it.
+///
+/// # Errors
+/// If the client is gone.
+pub(super) async fn answer(
+    session: &mut Session,
+    head: ResponseHeader,
+    body: Bytes,
+) -> pingora::Result<()> {
+    let bodiless = session.req_header().method == Method::HEAD || body.is_empty();
+    session
+        .write_response_header(Box::new(head), bodiless)
+        .await?;
+    if !bodiless {
+        session.write_response_body(Some(body), true).await?;
+    }
+    Ok(())
+}
+
+/// Longer than most clients and load balancers keep theirs, so that it is they who close.
+const KEEPALIVE_SECONDS: u64 = 75;
+
+/// Between two reads or writes on a client's connection.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The most of an unread body that is read for the sake of the connection, in bytes.
+const MOST_DRAINED: u64 = 64 * 1024;
+
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
