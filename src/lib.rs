@@ -1,8 +1,28 @@
-//! x
+//! A rate-limiting reverse proxy: sliding window counters in Redis, in front of any HTTP service.
+//!
+//! The life of a request:
+//!
+//! 1. [`server`] accepts its connection on one of the workers and hands it to Pingora.
+//! 2. [`proxy`] makes a view of it: headers and client.
+//! 3. [`policy`] says which policies ask about it and whom each counts.
+//! 4. [`limiter`] asks the [`store`] in one call, which decides by [`ratelimit`] and charges all or nothing.
+//! 5. [`proxy`] sends it to the upstream, or answers 429, and tells the client its limits.
+//! 6. [`metrics`] counts what happened; [`observe`] shows it.
+//!
+//! Read in this order: [`ratelimit`], [`policy`], [`store`], [`limiter`], [`proxy`], [`server`], [`config`],
+//! [`app`], [`cli`].
+//!
+//! Dependencies point one way: `cli -> app -> {proxy, observe, config, limiter, store, metrics, server, clock}`
+//! and `proxy -> limiter -> {store, policy} -> ratelimit`. `ratelimit` and `policy` never read a clock, never
+//! wait, and know nothing of Redis, Pingora or YAML. Nothing past `config` sees YAML.
+
+pub mod app;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod limiter;
 pub mod metrics;
+pub mod observe;
 pub mod policy;
 pub mod proxy;
 pub mod ratelimit;

@@ -1,4 +1,6 @@
 //! What slidegate promises, tested from outside: one module per promise area, one binary, so that the
 //! dependencies are linked once.
 
+mod properties;
+mod responses;
 mod support;

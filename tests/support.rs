@@ -1,1 +1,5 @@
 //! What tests need of the world: servers that are started on free ports and stopped, clients, the binary.
+
+pub mod app;
+pub mod upstream;
+pub mod wire;

@@ -1,0 +1,210 @@
+//! The only place that names every part: it builds them from the configuration, starts them, stops them.
+
+use std::{net::TcpListener, sync::Arc};
+
+use pingora::{apps::http_app::HttpServer, server::configuration::ServerConf};
+use pingora_proxy::http_proxy;
+use tokio::sync::watch;
+
+use crate::{
+    clock::Clock,
+    config::Config,
+    limiter::Limiter,
+    metrics::Metrics,
+    observe::Observatory,
+    policy::PolicySet,
+    proxy::{Gateway, response::Responder, upstream::Upstream},
+    server::{self, BindError, Readiness, RunningWorker, ServerSettings, Stop, Worker},
+    store::{MemoryStore, RedisStore, Store, StoreError},
+};
+
+/// What a running slidegate needs of the world.
+pub struct World {
+    /// Where the proxy listens.
+    pub proxy: TcpListener,
+    /// Where metrics and health are served.
+    pub metrics: TcpListener,
+    /// The time.
+    pub clock: Clock,
+    /// When to stop.
+    pub stop: watch::Receiver<Stop>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Everything that was accepted was answered.
+    Drained,
+    /// Requests were cut off: the grace was over, or a second signal came.
+    Cut,
+}
+
+/// Why it did not start, or did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// An address could not be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The store could not be opened.
+    #[error("store.url: {0}")]
+    Store(#[from] StoreError),
+    /// The system grants no thread, descriptor or runtime.
+    #[error("the system grants no more resources: {0}")]
+    Resources(#[from] std::io::Error),
+    /// A worker panicked; the log says why.
+    #[error("a worker stopped unexpectedly")]
+    WorkerDied,
+}
+
+/// Binds the listeners that the configuration names.
+///
+/// # Errors
+/// If one of them is taken, foreign or not permitted.
+pub fn bind(settings: &ServerSettings) -> Result<(TcpListener, TcpListener), BindError> {
+    let proxy = server::bind("listen", settings.listen)?;
+    let metrics = server::bind("metrics_listen", settings.metrics_listen)?;
+    Ok((proxy, metrics))
+}
+
+/// Serves until told to stop, then finishes what is in flight.
+///
+/// Readiness goes off at once, new requests are served for the drain delay, then nothing new is accepted,
+/// and it returns as soon as the last request has ended or the grace is over. It builds its own runtimes:
+/// it is not to be called from within one.
+///
+/// # Errors
+/// If it could not start, or a worker died.
+pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
+    let control = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let threads = config.server.threads;
+    let mut workers = (0..threads)
+        .map(Worker::new)
+        .collect::<Result<Vec<_>, _>>()?;
+    let background = workers[0].handle().clone();
+
+    let policies = Arc::new(PolicySet::new(config.policies, config.hasher));
+    let metrics = Arc::new(Metrics::new(&policies, &config.limiter.near_limit_edges));
+    let local = MemoryStore::new(config.memory, world.clock.clone());
+    let store = match config.redis {
+        Some(settings) => Store::Redis(RedisStore::open(
+            settings,
+            world.clock.clone(),
+            &background,
+        )?),
+        None => Store::Memory(MemoryStore::new(config.memory, world.clock.clone())),
+    };
+    let limiter = Arc::new(Limiter::new(
+        policies.clone(),
+        store,
+        local,
+        &config.limiter,
+        metrics.clone(),
+        world.clock,
+    ));
+    let upstream = Arc::new(Upstream::new(config.upstream));
+    let resolving = upstream.clone();
+    background.spawn(async move { resolving.keep_resolving().await });
+
+    let readiness = Readiness::default();
+    let gateway = Gateway {
+        limiter: limiter.clone(),
+        upstream,
+        responder: Arc::new(Responder::new(config.responses, &policies)),
+        metrics: metrics.clone(),
+        readiness: readiness.clone(),
+    };
+    let observatory = HttpServer::new_app(Observatory {
+        metrics,
+        limiter,
+        readiness: readiness.clone(),
+    });
+
+    // The listeners are bound: what arrives from here on is served.
+    readiness.set(true);
+    let (close, closing) = watch::channel(false);
+    let conf = Arc::new(pingora_settings());
+    let mut running = Vec::with_capacity(threads);
+    for worker in workers.drain(..) {
+        let listener = world.proxy.try_clone()?;
+        let proxy = http_proxy(&conf, gateway.clone());
+        running.push(worker.start(listener, proxy, closing.clone())?);
+    }
+    drop(world.proxy);
+
+    control.block_on(async move {
+        // Served until this function returns, whatever happens to the workers.
+        let (_open, never) = watch::channel(false);
+        tokio::spawn(server::serve(world.metrics, Arc::new(observatory), never));
+        supervise(&config.server, running, readiness, close, world.stop).await
+    })
+}
+
+/// Waits for the word to stop, or for a worker that stops by itself; then drains.
+async fn supervise(
+    settings: &ServerSettings,
+    mut workers: Vec<RunningWorker>,
+    readiness: Readiness,
+    close: watch::Sender<bool>,
+    mut stop: watch::Receiver<Stop>,
+) -> Result<Ended, AppError> {
+    let mut told = stop.clone();
+    tokio::select! {
+        _ = told.wait_for(|stop| *stop > Stop::No) => {}
+        () = any_ended(&mut workers) => return Err(AppError::WorkerDied),
+    }
+    readiness.set(false);
+    tracing::info!("Stopping: new requests are still served for the drain delay.");
+
+    let drain = async {
+        tokio::time::sleep(settings.drain_delay).await;
+        tracing::info!("No new connections are accepted; requests in flight finish.");
+        close.send_replace(true);
+        for worker in &mut workers {
+            worker.ended().await;
+        }
+    };
+    tokio::select! {
+        () = drain => {}
+        _ = stop.wait_for(|stop| *stop == Stop::Now) => return Ok(Ended::Cut),
+        () = tokio::time::sleep(settings.drain_delay + settings.grace) => return Ok(Ended::Cut),
+    }
+    if workers.into_iter().any(RunningWorker::panicked) {
+        return Err(AppError::WorkerDied);
+    }
+    Ok(Ended::Drained)
+}
+
+async fn any_ended(workers: &mut [RunningWorker]) {
+    std::future::poll_fn(|context| {
+        let ended = workers.iter_mut().any(|worker| {
+            std::pin::pin!(worker.ended())
+                .as_mut()
+                .poll(context)
+                .is_ready()
+        });
+        if ended {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
+    })
+    .await;
+}
+
+/// What Pingora's proxy takes from its server's settings; the server itself is ours.
+fn pingora_settings() -> ServerConf {
+    ServerConf {
+        upstream_keepalive_pool_size: UPSTREAM_POOL,
+        max_retries: MOST_ATTEMPTS,
+        ..ServerConf::default()
+    }
+}
+
+/// Idle upstream connections a worker keeps: a pool smaller than the concurrency costs a handshake per
+/// request.
+const UPSTREAM_POOL: usize = 1024;
+
+/// Connecting to the upstream, all its addresses together.
+const MOST_ATTEMPTS: usize = 3;

@@ -1,0 +1,87 @@
+//! `slidegate run`: serve until told to stop.
+
+use std::{io, path::Path, process::ExitCode};
+
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+
+use super::CommandError;
+use crate::{
+    app::{self, AppError, Ended, World},
+    clock::Clock,
+    config::{Config, LogSettings},
+    server::Stop,
+};
+
+/// Serves the configuration at `path` until a signal.
+pub(super) fn run(path: &Path) -> Result<ExitCode, CommandError> {
+    let config = Config::load(path, &|name| std::env::var(name).ok())?;
+    let (proxy, metrics) = app::bind(&config.server).map_err(AppError::from)?;
+    start_logging(&config.log);
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    if let (Ok(proxy), Ok(metrics)) = (proxy.local_addr(), metrics.local_addr()) {
+        tracing::info!(%proxy, %metrics, upstream = config.upstream.address, "Serving.");
+    }
+    let world = World {
+        proxy,
+        metrics,
+        clock: Clock::system(),
+        stop: stop_on_signals().map_err(AppError::from)?,
+    };
+    let code = match app::run(config, world)? {
+        Ended::Drained => {
+            tracing::info!("Stopped: every request was answered.");
+            ExitCode::SUCCESS
+        }
+        Ended::Cut => {
+            tracing::warn!("Stopped: requests in flight were cut off.");
+            ExitCode::from(3)
+        }
+    };
+    Ok(code)
+}
+
+/// The first SIGTERM or SIGINT stops gracefully, the second at once.
+fn stop_on_signals() -> io::Result<watch::Receiver<Stop>> {
+    let (tell, stop) = watch::channel(Stop::No);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut terminate, mut interrupt) = {
+        let _inside = runtime.enter();
+        (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        )
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                for next in [Stop::Graceful, Stop::Now] {
+                    tokio::select! {
+                        _ = terminate.recv() => {}
+                        _ = interrupt.recv() => {}
+                    }
+                    tell.send_replace(next);
+                }
+            });
+        })?;
+    Ok(stop)
+}
+
+fn start_logging(settings: &LogSettings) {
+    let filter = tracing_subscriber::EnvFilter::new(&settings.level);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    if settings.json {
+        lines.json().init();
+    } else {
+        lines.init();
+    }
+}

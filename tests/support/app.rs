@@ -1,0 +1,116 @@
+//! A slidegate in this process, on free ports, stopped on drop.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    thread::JoinHandle,
+};
+
+use slidegate::{
+    app::{self, AppError, Ended, World},
+    clock::Clock,
+    config::Config,
+    server::Stop,
+};
+use tokio::sync::watch;
+
+/// A running slidegate.
+pub struct App {
+    pub proxy: SocketAddr,
+    pub metrics: SocketAddr,
+    stop: watch::Sender<Stop>,
+    thread: Option<JoinHandle<Result<Ended, AppError>>>,
+}
+
+impl App {
+    /// Starts it with this configuration; `listen` and `metrics_listen` are not to be in it.
+    pub fn start(yaml: &str) -> Self {
+        Self::start_at(yaml, Clock::system())
+    }
+
+    /// Starts it with a clock of its own.
+    pub fn start_at(yaml: &str, clock: Clock) -> Self {
+        let config =
+            Config::parse(yaml, "test.yaml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
+        let (proxy, metrics) = (free_listener(), free_listener());
+        let addresses = (local(&proxy), local(&metrics));
+        let (tell, stop) = watch::channel(Stop::No);
+        let world = World {
+            proxy,
+            metrics,
+            clock,
+            stop,
+        };
+        let thread = std::thread::spawn(move || app::run(config, world));
+        Self {
+            proxy: addresses.0,
+            metrics: addresses.1,
+            stop: tell,
+            thread: Some(thread),
+        }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.proxy)
+    }
+
+    /// Tells it to stop, without waiting.
+    pub fn tell(&self, stop: Stop) {
+        self.stop.send_replace(stop);
+    }
+
+    /// Waits until it has stopped.
+    pub fn ended(mut self) -> Ended {
+        let thread = self.thread.take().expect("it runs until it is waited for");
+        thread
+            .join()
+            .expect("it does not panic")
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The exposition as text.
+    pub async fn metrics(&self) -> String {
+        let url = format!("http://{}/metrics", self.metrics);
+        let response = reqwest::get(url).await.expect("metrics are served");
+        response.text().await.expect("metrics are text")
+    }
+
+    /// The value of the one series that begins with `series`.
+    pub async fn metric(&self, series: &str) -> f64 {
+        metric(&self.metrics().await, series)
+    }
+}
+
+/// The value of the one series in `exposition` that begins with `series`.
+pub fn metric(exposition: &str, series: &str) -> f64 {
+    let found: Vec<&str> = exposition
+        .lines()
+        .filter(|line| line.starts_with(series))
+        .collect();
+    match found[..] {
+        [line] => line
+            .rsplit(' ')
+            .next()
+            .and_then(|value| value.parse().ok())
+            .unwrap_or_else(|| panic!("not a value: {line}")),
+        _ => panic!("{} series begin with {series}:\n{exposition}", found.len()),
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        self.tell(Stop::Now);
+        if let Some(thread) = self.thread.take() {
+            // A panic of its own has been printed; a second one here would hide the test's.
+            drop(thread.join());
+        }
+    }
+}
+
+fn free_listener() -> TcpListener {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    slidegate::server::bind("listen", any).expect("a free port")
+}
+
+fn local(listener: &TcpListener) -> SocketAddr {
+    listener.local_addr().expect("a bound listener")
+}

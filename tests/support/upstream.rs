@@ -1,0 +1,115 @@
+//! An upstream that answers as its path says, and remembers what it was asked.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use http::{HeaderMap, Response, StatusCode};
+use parking_lot::Mutex;
+use pingora::{
+    apps::http_app::{HttpServer, ServeHttp},
+    protocols::http::ServerSession,
+};
+use tokio::sync::watch;
+
+/// A running upstream; it ends with the test.
+pub struct Upstream {
+    pub address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    _close: watch::Sender<bool>,
+}
+
+/// A request as it reached the upstream.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub target: String,
+    pub headers: HeaderMap,
+}
+
+impl Upstream {
+    /// Starts it on a free port, on a thread of its own.
+    ///
+    /// `/status/503` answers that status, `/slow/500` waits so many milliseconds, `/limits` sends rate
+    /// limit headers of its own, anything else is answered `ok`.
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).expect("a listener");
+        let address = listener.local_addr().expect("a bound listener");
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (close, closing) = watch::channel(false);
+        let service = Arc::new(HttpServer::new_app(Service { seen: seen.clone() }));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(slidegate::server::serve(listener, service, closing));
+        });
+        Self {
+            address,
+            seen,
+            _close: close,
+        }
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().clone()
+    }
+
+    pub fn last(&self) -> Seen {
+        self.seen
+            .lock()
+            .last()
+            .cloned()
+            .expect("a request reached the upstream")
+    }
+}
+
+struct Service {
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+#[async_trait]
+impl ServeHttp for Service {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let head = session.req_header();
+        let path = head.uri.path().to_owned();
+        self.seen.lock().push(Seen {
+            target: head.uri.to_string(),
+            headers: head.headers.clone(),
+        });
+        while let Ok(Some(_)) = session.read_request_body().await {}
+
+        let mut response = Response::builder();
+        let mut status = StatusCode::OK;
+        match path.trim_start_matches('/').split_once('/') {
+            Some(("status", code)) => status = code.parse().expect("a status"),
+            Some(("slow", millis)) => {
+                let millis = millis.parse().expect("milliseconds");
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+            }
+            _ => {}
+        }
+        if path == "/limits" {
+            response = response
+                .header("X-RateLimit-Limit", 999)
+                .header("x-ratelimit-remaining", 5)
+                .header("RateLimit", "\"app\";r=5;t=1")
+                .header("RateLimit-Policy", "\"app\";q=999;w=60")
+                .header("Retry-After", 7);
+        }
+        let bodiless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
+        let body = if bodiless { Vec::new() } else { b"ok".to_vec() };
+        if !bodiless {
+            response = response.header("Content-Length", body.len());
+        }
+        let head_only = session.req_header().method == http::Method::HEAD;
+        response
+            .status(status)
+            .body(if head_only { Vec::new() } else { body })
+            .expect("a response")
+    }
+}
