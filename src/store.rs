@@ -13,7 +13,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 pub use memory::{MemorySettings, MemoryStore};
-pub use redis::{RedisSettings, RedisStore};
+pub use redis::{InvalidRedisUrl, RedisSettings, RedisStore};
 
 use crate::{
     policy::Identifier,
