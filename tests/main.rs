@@ -2,5 +2,6 @@
 //! dependencies are linked once.
 
 mod properties;
+mod redis_store;
 mod responses;
 mod support;

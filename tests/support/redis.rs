@@ -1,0 +1,193 @@
+//! A real Redis of one's own: started on a free port and a unix socket, killed when dropped.
+
+use std::{
+    fs::File,
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use slidegate::{
+    clock::{self, Clock},
+    store::{RedisSettings, RedisStore, Store},
+};
+use tempfile::TempDir;
+
+const PROGRAM: &str = "redis-server";
+
+/// Longer than anything here takes on a busy machine.
+const BOUND: Duration = Duration::from_secs(30);
+
+/// A `redis-server` without persistence.
+pub struct RedisServer {
+    directory: TempDir,
+    port: u16,
+    options: Vec<String>,
+    process: Option<Child>,
+}
+
+impl RedisServer {
+    /// One that answers.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// One that answers, with options such as `["--requirepass", "secret"]`.
+    pub fn start_with(options: &[&str]) -> Self {
+        // Between choosing the port and using it, somebody else may take it.
+        for _ in 0..10 {
+            let mut server = Self::absent_with(options);
+            if server.try_start() {
+                return server;
+            }
+        }
+        panic!("{PROGRAM} did not start on any of ten ports");
+    }
+
+    /// One that is still to be started, by [`Self::restart`]; its addresses are known.
+    pub fn absent() -> Self {
+        Self::absent_with(&[])
+    }
+
+    fn absent_with(options: &[&str]) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        Self {
+            directory: tempfile::tempdir().expect("a temporary directory"),
+            port: listener.local_addr().expect("a bound address").port(),
+            options: options.iter().map(ToString::to_string).collect(),
+            process: None,
+        }
+    }
+
+    /// Its address over TCP.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Its address over a unix socket.
+    pub fn unix_url(&self) -> String {
+        format!("unix:{}", self.socket().display())
+    }
+
+    /// Its TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A connection to look at keys and change settings with.
+    pub fn client(&self) -> redis::Connection {
+        redis::Client::open(self.unix_url())
+            .and_then(|client| client.get_connection())
+            .expect("the server answers")
+    }
+
+    /// A store on it, over TCP, that is patient; it lives on the current runtime.
+    pub fn store(&self) -> Store {
+        self.store_with(BOUND, Clock::system())
+    }
+
+    /// A store on it with a budget and a clock.
+    pub fn store_with(&self, budget: Duration, clock: Clock) -> Store {
+        open_store(&self.url(), budget, clock)
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().expect("it is our child");
+            process.wait().expect("it is our child");
+        }
+    }
+
+    /// Starts it, again or for the first time, on the same addresses, empty.
+    pub fn restart(&mut self) {
+        self.kill();
+        assert!(self.try_start(), "port {} was taken meanwhile", self.port);
+    }
+
+    /// Stops it from answering: `SIGSTOP`.
+    pub fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets it answer again, also what it was asked meanwhile: `SIGCONT`.
+    pub fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.process.as_ref().expect("it runs").id();
+        let kill = format!("kill -{name} {id}");
+        let sent = Command::new("sh").args(["-c", &kill]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "{kill}");
+    }
+
+    /// Whether it came to answer; if not, the port was taken.
+    fn try_start(&mut self) -> bool {
+        let log = File::create(self.directory.path().join("log")).expect("a log file");
+        let process = Command::new(PROGRAM)
+            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
+            .args(["--save", "", "--appendonly", "no", "--loglevel", "warning"])
+            .arg("--unixsocket")
+            .arg(self.socket())
+            .arg("--dir")
+            .arg(self.directory.path())
+            .args(&self.options)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("{PROGRAM} does not start ({error}): `make test` installs it")
+            });
+        let process = self.process.insert(process);
+
+        let client = format!("unix:{}", self.directory.path().join("socket").display());
+        let client = redis::Client::open(client).expect("a Redis URL");
+        let started = clock::instant();
+        while clock::elapsed(started) < BOUND {
+            if process.try_wait().expect("it is our child").is_some() {
+                self.process = None;
+                return false;
+            }
+            // It may want a password: any answer will do.
+            match client.get_connection() {
+                Err(error) if error.is_io_error() => thread::sleep(Duration::from_millis(2)),
+                _ => return true,
+            }
+        }
+        panic!("{PROGRAM} runs and does not answer");
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A store at `url`, on the current runtime.
+pub fn open_store(url: &str, budget: Duration, clock: Clock) -> Store {
+    let settings = RedisSettings {
+        url: url.to_owned(),
+        budget,
+        namespace: "test".to_owned(),
+    };
+    let runtime = tokio::runtime::Handle::current();
+    Store::Redis(RedisStore::open(settings, clock, &runtime).expect("a Redis URL"))
+}
+
+/// Polls until `holds`, or fails.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let started = clock::instant();
+    while !holds().await {
+        assert!(clock::elapsed(started) < BOUND, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
