@@ -15,7 +15,7 @@ use crate::{
     policy::PolicySet,
     proxy::{Gateway, response::Responder, upstream::Upstream},
     server::{self, BindError, Readiness, RunningWorker, ServerSettings, Stop, Worker},
-    store::{MemoryStore, RedisStore, Store, StoreError},
+    store::{InvalidRedisUrl, MemoryStore, RedisStore, Store},
 };
 
 /// What a running slidegate needs of the world.
@@ -47,7 +47,7 @@ pub enum AppError {
     Bind(#[from] BindError),
     /// The store could not be opened.
     #[error("store.url: {0}")]
-    Store(#[from] StoreError),
+    Store(#[from] InvalidRedisUrl),
     /// The system grants no thread, descriptor or runtime.
     #[error("the system grants no more resources: {0}")]
     Resources(#[from] std::io::Error),
