@@ -190,8 +190,9 @@ where
         }
     };
     let connections = TaskTracker::new();
-    let spawn = |stream: Connection| {
+    let spawn = |stream: tokio::net::TcpStream, peer| {
         let (app, shutdown) = (app.clone(), closing.clone());
+        let stream = Connection::new(stream, peer, connections.clone());
         connections.spawn(async move {
             let mut stream = Some(Box::new(stream) as pingora::protocols::Stream);
             while let Some(open) = stream {
@@ -204,7 +205,7 @@ where
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => spawn(Connection::new(stream, peer)),
+                Ok((stream, peer)) => spawn(stream, peer),
                 Err(error) => pause_after(&error).await,
             },
             () = is_true(&mut closed) => break,
@@ -214,7 +215,7 @@ where
         tokio::select! {
             biased;
             accepted = listener.accept() => if let Ok((stream, peer)) = accepted {
-                spawn(Connection::new(stream, peer));
+                spawn(stream, peer);
             },
             () = std::future::ready(()) => break,
         }

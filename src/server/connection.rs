@@ -23,17 +23,31 @@ use tokio::{
     net::TcpStream,
     time::timeout,
 };
+use tokio_util::task::TaskTracker;
 
 /// A buffered TCP connection that knows its peer.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: BufStream<TcpStream>,
+    /// There until it is dropped.
+    stream: Option<BufStream<TcpStream>>,
+    /// Whether we said that no more comes while the client still may send.
+    ours: Half,
     id: UniqueIDType,
     socket: Arc<SocketDigest>,
+    /// Where a connection goes that is closed while its client still sends.
+    lingering: TaskTracker,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Half {
+    Open,
+    Shut,
+    /// The client closed its own half: there is nothing to wait for.
+    Done,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr, lingering: TaskTracker) -> Self {
         // Responses are written whole: waiting for more to send would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "A connection stays without TCP_NODELAY.");
@@ -45,10 +59,16 @@ impl Connection {
             .set(Some(peer.into()))
             .expect("a new digest knows no peer");
         Self {
-            stream: BufStream::with_capacity(READ_BUFFER, WRITE_BUFFER, stream),
+            stream: Some(BufStream::with_capacity(READ_BUFFER, WRITE_BUFFER, stream)),
+            ours: Half::Open,
             id,
             socket: Arc::new(socket),
+            lingering,
         }
+    }
+
+    fn stream(&mut self) -> Pin<&mut BufStream<TcpStream>> {
+        Pin::new(self.stream.as_mut().expect("there until it is dropped"))
     }
 }
 
@@ -58,7 +78,13 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = self.stream().poll_read(context, buffer);
+        let ended = matches!(&read, Poll::Ready(Ok(()))) && buffer.filled().len() == before;
+        if ended && buffer.remaining() > 0 {
+            self.ours = Half::Done;
+        }
+        read
     }
 }
 
@@ -68,7 +94,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, buffer)
+        self.stream().poll_write(context, buffer)
     }
 
     fn poll_write_vectored(
@@ -76,40 +102,58 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+        self.stream().poll_write_vectored(context, buffers)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        // Of the stream within: the same for every one of them.
+        self.stream
+            .as_ref()
+            .is_some_and(AsyncWrite::is_write_vectored)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        self.stream().poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        if self.ours == Half::Open {
+            self.ours = Half::Shut;
+        }
+        self.stream().poll_shutdown(context)
     }
 }
 
-/// Says that no more comes, then reads on for a while.
-///
-/// A socket closed with unread bytes is reset, and a reset makes a client that is still sending lose the
-/// answer it was just sent: a 429 to an upload. A client with nothing left to send closes at once.
+/// Pingora shuts a connection down by [`AsyncWrite`]; what this trait adds is for its own streams.
 #[async_trait]
 impl Shutdown for Connection {
     async fn shutdown(&mut self) {
-        if let Err(error) = AsyncWriteExt::shutdown(&mut self.stream).await {
+        if let Err(error) = AsyncWriteExt::shutdown(self).await {
             tracing::debug!(%error, "A connection was gone before it was shut down.");
-            return;
         }
-        let linger = async {
-            let mut dropped = [0; READ_BUFFER];
-            while let Ok(Ok(1..)) = timeout(LINGER_IDLE, self.stream.read(&mut dropped)).await {}
-        };
-        // Its end is as good as any other.
-        drop(timeout(LINGER, linger).await);
     }
+}
+
+/// Reads on for a while where we said that no more comes and the client has not.
+///
+/// A socket closed with unread bytes is reset, and a reset makes a client that is still sending lose the
+/// answer it was just sent: a 429 to an upload.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let runtime = tokio::runtime::Handle::try_current();
+        if let (Half::Shut, Some(stream), Ok(_)) = (self.ours, self.stream.take(), runtime) {
+            self.lingering.spawn(linger(stream.into_inner()));
+        }
+    }
+}
+
+async fn linger(mut stream: TcpStream) {
+    let until_it_ends = async {
+        let mut dropped = [0; READ_BUFFER];
+        while let Ok(Ok(1..)) = timeout(LINGER_IDLE, stream.read(&mut dropped)).await {}
+    };
+    // Whether the client ended or the time did, the socket is closed now.
+    drop(timeout(LINGER, until_it_ends).await);
 }
 
 impl UniqueID for Connection {
