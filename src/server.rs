@@ -19,7 +19,10 @@ use std::{
 
 use pingora::apps::ServerApp;
 use tokio::sync::watch;
-use tokio_util::task::TaskTracker;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
 use self::connection::Connection;
 
@@ -114,11 +117,12 @@ pub struct Worker {
     runtime: tokio::runtime::Runtime,
 }
 
-/// A worker at work.
+/// A worker at work. Dropping it cuts off what it still serves.
 pub struct RunningWorker {
     thread: std::thread::JoinHandle<()>,
     /// Closed when the thread ends, however it ends.
     ended: tokio::sync::oneshot::Receiver<()>,
+    _cut_on_drop: DropGuard,
 }
 
 impl Worker {
@@ -153,12 +157,20 @@ impl Worker {
         A: ServerApp + Send + Sync + 'static,
     {
         let (alive, ended) = tokio::sync::oneshot::channel();
+        let cut = CancellationToken::new();
+        let until_cut = cut.clone();
         let thread = std::thread::Builder::new().name(self.name).spawn(move || {
-            self.runtime
-                .block_on(serve(listener, Arc::new(app), closing));
+            let served = serve(listener, Arc::new(app), closing);
+            self.runtime.block_on(until_cut.run_until_cancelled(served));
+            // Connections and background tasks end here, wherever they are.
+            self.runtime.shutdown_background();
             drop(alive);
         })?;
-        Ok(RunningWorker { thread, ended })
+        Ok(RunningWorker {
+            thread,
+            ended,
+            _cut_on_drop: cut.drop_guard(),
+        })
     }
 }
 

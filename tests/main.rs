@@ -4,4 +4,7 @@
 mod properties;
 mod redis_store;
 mod responses;
+mod shutdown;
+mod startup;
 mod support;
+mod upstream;

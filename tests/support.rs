@@ -1,6 +1,7 @@
 //! What tests need of the world: servers that are started on free ports and stopped, clients, the binary.
 
 pub mod app;
+pub mod binary;
 pub mod demand;
 pub mod redis;
 pub mod upstream;

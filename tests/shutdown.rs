@@ -1,0 +1,135 @@
+//! Stopping: nothing that was accepted is lost, nothing waits longer than it must.
+
+use std::time::Duration;
+
+use slidegate::{app::Ended, server::Stop};
+
+use crate::support::{app::App, upstream::Upstream, wire::Wire};
+
+fn app(upstream: &Upstream, shutdown: &str) -> App {
+    App::start(&format!(
+        "upstream: {{address: \"{}\"}}\nshutdown: {shutdown}\n\
+         policies: [{{name: per-ip, identifier: [client_ip], limits: [100000/1h]}}]\n",
+        upstream.address
+    ))
+}
+
+/// Polls until the probe answers `status`, as an orchestrator would.
+async fn wait_for_readiness(app: &App, status: u16) {
+    for _ in 0..2_000 {
+        let url = format!("http://{}/readyz", app.metrics);
+        let response = reqwest::get(url).await.expect("health is served");
+        if response.status() == status {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("readiness never became {status}");
+}
+
+#[tokio::test]
+async fn an_idle_proxy_stops_at_once_after_the_drain_delay() {
+    let upstream = Upstream::start();
+    let app = app(&upstream, "{drain_delay: 0ms, grace: 1h}");
+    // An idle connection that a client keeps is not waited for.
+    let mut idle = Wire::open(app.proxy);
+    let first = idle.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").response();
+    assert!(first.starts_with("HTTP/1.1 200 "), "{first}");
+    app.tell(Stop::Graceful);
+    assert_eq!(
+        tokio::task::spawn_blocking(|| app.ended())
+            .await
+            .expect("it ends"),
+        Ended::Drained
+    );
+    assert_eq!(idle.rest(), "");
+}
+
+#[tokio::test]
+async fn requests_in_flight_finish_before_it_stops() {
+    let upstream = Upstream::start();
+    let app = app(&upstream, "{drain_delay: 0ms, grace: 1h}");
+    let busy: Vec<_> = (0..32)
+        .map(|_| {
+            let url = app.url("/slow/300");
+            tokio::spawn(async move { reqwest::get(url).await?.text().await })
+        })
+        .collect();
+    while upstream.seen().len() < busy.len() {
+        tokio::task::yield_now().await;
+    }
+    app.tell(Stop::Graceful);
+    for request in busy {
+        let text = request.await.expect("no panic").expect("a whole response");
+        assert_eq!(text, "ok");
+    }
+    assert_eq!(
+        tokio::task::spawn_blocking(|| app.ended())
+            .await
+            .expect("it ends"),
+        Ended::Drained
+    );
+}
+
+#[tokio::test]
+async fn while_draining_readiness_is_off_and_new_requests_are_served_and_told_to_move_on() {
+    let upstream = Upstream::start();
+    let app = app(&upstream, "{drain_delay: 1h, grace: 1h}");
+    wait_for_readiness(&app, 200).await;
+    let mut kept = Wire::open(app.proxy);
+    let before = kept.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").response();
+    assert!(!before.contains("Connection: close"), "{before}");
+
+    app.tell(Stop::Graceful);
+    wait_for_readiness(&app, 503).await;
+    let alive = reqwest::get(format!("http://{}/livez", app.metrics))
+        .await
+        .expect("served");
+    assert_eq!(alive.status(), 200, "liveness stays on");
+    assert!(
+        app.metrics().await.contains("slidegate_requests_total"),
+        "metrics stay on"
+    );
+
+    let last = kept.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").response();
+    assert!(last.starts_with("HTTP/1.1 200 "), "{last}");
+    assert!(last.contains("Connection: close"), "{last}");
+    let fresh = Wire::open(app.proxy)
+        .send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .response();
+    assert!(fresh.starts_with("HTTP/1.1 200 "), "{fresh}");
+}
+
+#[tokio::test]
+async fn a_second_word_stops_at_once() {
+    let upstream = Upstream::start();
+    let app = app(&upstream, "{drain_delay: 1h, grace: 1h}");
+    app.tell(Stop::Graceful);
+    wait_for_readiness(&app, 503).await;
+    app.tell(Stop::Now);
+    assert_eq!(
+        tokio::task::spawn_blocking(|| app.ended())
+            .await
+            .expect("it ends"),
+        Ended::Cut
+    );
+}
+
+#[tokio::test]
+async fn the_grace_bounds_how_long_a_request_is_waited_for() {
+    let upstream = Upstream::start();
+    let app = app(&upstream, "{drain_delay: 0ms, grace: 50ms}");
+    let url = app.url("/slow/3600000");
+    let cut = tokio::spawn(reqwest::get(url));
+    while upstream.seen().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    app.tell(Stop::Graceful);
+    assert_eq!(
+        tokio::task::spawn_blocking(|| app.ended())
+            .await
+            .expect("it ends"),
+        Ended::Cut
+    );
+    assert!(cut.await.expect("no panic").is_err(), "it was cut off");
+}

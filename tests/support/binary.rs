@@ -1,0 +1,113 @@
+//! The built binary as a child process.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
+};
+
+/// A command that runs the binary, with no environment but what is given.
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    command.args(arguments).env_clear().stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end.
+pub fn output(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the binary runs")
+}
+
+/// A configuration in a file that lives as long as the value.
+pub fn file(yaml: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::Builder::new()
+        .suffix(".yaml")
+        .tempfile()
+        .expect("a temporary file");
+    std::fs::write(file.path(), yaml).expect("the file is written");
+    file
+}
+
+/// A running slidegate, killed on drop.
+pub struct Binary {
+    pub proxy: SocketAddr,
+    pub metrics: SocketAddr,
+    child: Child,
+    _config: tempfile::NamedTempFile,
+}
+
+impl Binary {
+    /// Starts it with this configuration on free ports, and waits until it is ready.
+    pub fn start(yaml: &str) -> Self {
+        // Another process may take a port between its choice and its use: then choose again.
+        (0..10)
+            .find_map(|_| Self::try_start(yaml))
+            .expect("it becomes ready")
+    }
+
+    fn try_start(yaml: &str) -> Option<Self> {
+        let (proxy, metrics) = (free_address(), free_address());
+        let config = file(&format!(
+            "listen: {proxy}\nmetrics_listen: {metrics}\n{yaml}"
+        ));
+        let child = command(&["run", "--config", text(config.path())])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let mut binary = Self {
+            proxy,
+            metrics,
+            child,
+            _config: config,
+        };
+        binary.is_ready().then_some(binary)
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.proxy)
+    }
+
+    /// Sends it a signal by name, `TERM` or `INT`.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &self.child.id().to_string()])
+            .status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// Its exit code, once it has ended.
+    pub fn exit_code(mut self) -> Option<i32> {
+        self.child.wait().expect("it is our child").code()
+    }
+
+    fn is_ready(&mut self) -> bool {
+        for _ in 0..2_000 {
+            if std::net::TcpStream::connect(self.metrics).is_ok() {
+                return true;
+            }
+            if self.child.try_wait().expect("it is our child").is_some() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("a bound listener")
+}

@@ -1,0 +1,170 @@
+//! An upstream that is down, slow, moved or rude: told apart, and never the limiter's fault.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use crate::support::{app::App, upstream::Upstream, wire::Wire};
+
+fn app(upstream: &str, more: &str) -> App {
+    App::start(&format!(
+        "upstream: {{address: \"{upstream}\"{more}}}\n\
+         policies: [{{name: per-key, identifier: [header:x-api-key], limits: [100/1h]}}]\n"
+    ))
+}
+
+/// An upstream of raw bytes: `serve` is handed each connection.
+fn raw(serve: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound listener");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            serve(stream.expect("a connection"));
+        }
+    });
+    address
+}
+
+/// Reads until the end of a request's head, and says whether there was one.
+fn read_head(stream: &mut TcpStream) -> bool {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            _ => return false,
+        }
+    }
+    true
+}
+
+#[tokio::test]
+async fn an_upstream_that_refuses_is_502_with_the_limits_and_stays_charged() {
+    let gone = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = gone.local_addr().expect("a bound listener").to_string();
+    drop(gone);
+    let app = app(&address, "");
+    for remaining in ["99", "98"] {
+        let response = reqwest::get(app.url("/")).await.expect("a response");
+        assert_eq!(response.status(), 502);
+        assert_eq!(response.headers()["x-ratelimit-remaining"], remaining);
+        assert_eq!(
+            response.headers()["content-type"],
+            "application/problem+json"
+        );
+    }
+    assert_eq!(
+        app.metric("slidegate_requests_total{status=\"5xx\"}").await,
+        2.0
+    );
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_slow_to_answer_is_504() {
+    let upstream = Upstream::start();
+    let app = app(&upstream.address.to_string(), ", read_timeout: 50ms");
+    let response = reqwest::get(app.url("/slow/60000"))
+        .await
+        .expect("a response");
+    assert_eq!(response.status(), 504);
+    assert_eq!(response.headers()["x-ratelimit-remaining"], "99");
+}
+
+#[tokio::test]
+async fn an_upstream_that_answers_no_http_is_502() {
+    let address = raw(|mut stream| {
+        read_head(&mut stream);
+        stream
+            .write_all(b"220 mail.example ESMTP\r\n")
+            .expect("bytes are sent");
+    });
+    let app = app(&address.to_string(), "");
+    let response = reqwest::get(app.url("/")).await.expect("a response");
+    assert_eq!(response.status(), 502);
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve_is_502_and_heals_nothing_on_the_request_path() {
+    let app = app("upstream.invalid:80", "");
+    let response = reqwest::get(app.url("/")).await.expect("a response");
+    assert_eq!(response.status(), 502);
+}
+
+#[tokio::test]
+async fn a_host_name_is_resolved_in_the_background() {
+    let upstream = Upstream::start();
+    let app = app(&format!("localhost:{}", upstream.address.port()), "");
+    let mut answered = false;
+    for _ in 0..2_000 {
+        let response = reqwest::get(app.url("/")).await.expect("a response");
+        answered = response.status() == 200;
+        if answered {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(answered, "the name was resolved within the bound");
+}
+
+#[tokio::test]
+async fn a_post_that_the_upstream_read_and_dropped_is_not_sent_again() {
+    let posts = Arc::new(AtomicUsize::new(0));
+    let counted = posts.clone();
+    let address = raw(move |mut stream| {
+        // The first request of a connection is answered and the connection kept; the second is dropped.
+        read_head(&mut stream);
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            .expect("bytes are sent");
+        if read_head(&mut stream) {
+            let mut body = [0; 4];
+            stream.read_exact(&mut body).expect("the body");
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let app = app(&address.to_string(), "");
+    let mut wire = Wire::open(app.proxy);
+    let first = wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").response();
+    assert!(first.starts_with("HTTP/1.1 200 "), "{first}");
+    let second = wire
+        .send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nonce")
+        .response();
+    assert!(second.starts_with("HTTP/1.1 502 "), "{second}");
+    assert_eq!(posts.load(Ordering::SeqCst), 1);
+    assert!(
+        second.contains("X-RateLimit-Remaining: 98"),
+        "charged once: {second}"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_is_no_server_error() {
+    let upstream = Upstream::start();
+    let app = app(&upstream.address.to_string(), "");
+    let mut wire = Wire::open(app.proxy);
+    wire.send(b"GET /slow/200 HTTP/1.1\r\nHost: x\r\n\r\n");
+    while upstream.seen().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    drop(wire);
+    let mut left = 0.0;
+    for _ in 0..2_000 {
+        left = app
+            .metric("slidegate_requests_total{status=\"none\"}")
+            .await;
+        if left == 1.0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(left, 1.0);
+    assert_eq!(
+        app.metric("slidegate_requests_total{status=\"5xx\"}").await,
+        0.0
+    );
+}
