@@ -7,13 +7,14 @@
 //! | 2 | wrong usage, or a configuration with faults |
 //! | 3 | stopped when told to, but requests were cut off: the grace was over, or a second signal came |
 
-mod check;
+pub mod check;
 mod run;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
+use self::check::CheckError;
 use crate::{app::AppError, config::ConfigError};
 
 /// A rate-limiting reverse proxy: sliding window counters in Redis, in front of any HTTP service.
@@ -46,25 +47,34 @@ enum CommandError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
+    Check(#[from] CheckError),
+    #[error(transparent)]
     App(#[from] AppError),
-    #[error("the output cannot be written: {0}")]
-    Output(#[from] std::io::Error),
 }
 
 impl Cli {
     /// Carries out the command; what failed is told on standard error.
     pub fn execute(self) -> ExitCode {
+        let environment = |name: &str| std::env::var(name).ok();
         let done = match self.command {
-            Command::Run { config } => run::run(&config),
-            Command::Check { config } => check::check(&config, &mut std::io::stdout().lock()),
+            Command::Run { config } => run::run(&config, &environment),
+            Command::Check { config } => {
+                check::check(&config, &environment, &mut std::io::stdout().lock())
+                    .map(|()| ExitCode::SUCCESS)
+                    .map_err(CommandError::from)
+            }
         };
         match done {
             Ok(code) => code,
             Err(error) => {
                 eprintln!("{error}");
                 match error {
-                    CommandError::Config(_) => ExitCode::from(2),
-                    CommandError::App(_) | CommandError::Output(_) => ExitCode::FAILURE,
+                    CommandError::Config(_) | CommandError::Check(CheckError::Config(_)) => {
+                        ExitCode::from(2)
+                    }
+                    CommandError::App(_) | CommandError::Check(CheckError::Output(_)) => {
+                        ExitCode::FAILURE
+                    }
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! YAML.
 //!
 //! In reading order: `tree` keeps the place of every word and `agree` has serde_yaml confirm it, `substitute`
-//! puts variables in, `section` reads settings and collects every fault, `leaf` and `duration` say what
+//! puts variables in, `section` and `field` read settings and collect every fault, `leaf` and `duration` say what
 //! words mean, `build` makes the settings, and [`ConfigError`] is what a person sees. What a setting does
 //! is its component's: each owns its `Settings`. Nothing here reads the environment or watches the file.
 
@@ -10,6 +10,7 @@ mod agree;
 mod build;
 mod duration;
 mod error;
+mod field;
 mod leaf;
 mod section;
 mod substitute;
@@ -84,6 +85,8 @@ impl Config {
         if text.len() > MAX_BYTES {
             return Err(whole_file(file, Problem::TooLarge { limit: MAX_BYTES }));
         }
+        // The byte order mark that some editors write; YAML parsers disagree about it.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let failed = |faults| ConfigError {
             file: file.to_owned(),
             faults,

@@ -1,13 +1,85 @@
-//! `slidegate check`: tell every fault of a configuration, or what it means.
+//! `slidegate check`: whether a configuration is accepted, and what it means. Starts nothing, connects
+//! to nothing, and never prints a secret.
 
-use std::{io::Write, path::Path, process::ExitCode};
+use std::{
+    io::{self, Write},
+    path::Path,
+};
 
-use super::CommandError;
-use crate::config::Config;
+use crate::{
+    config::{Choice as _, Config, ConfigError, Environment},
+    policy::{Charge, IdentifierSource, Policy},
+};
 
-/// Reads the configuration at `path` and says that it is fine.
-pub(super) fn check(path: &Path, out: &mut dyn Write) -> Result<ExitCode, CommandError> {
-    Config::load(path, &|name| std::env::var(name).ok())?;
+/// Prints the policies in force, the warnings, and `<path>: ok` to `out`.
+///
+/// # Errors
+/// [`CheckError::Config`] with every fault, to be printed as it is; the process then exits with 2.
+pub fn check(path: &Path, env: &Environment<'_>, out: &mut dyn Write) -> Result<(), CheckError> {
+    let config = Config::load(path, env)?;
+    match &config.redis {
+        Some(redis) => writeln!(out, "counters in Redis, namespace {}", redis.namespace)?,
+        None => writeln!(out, "counters in memory")?,
+    }
+    for policy in &config.policies {
+        print_policy(policy, out)?;
+    }
+    for warning in &config.warnings {
+        writeln!(out, "warning: {warning}")?;
+    }
     writeln!(out, "{}: ok", path.display())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
+}
+
+/// Why a check did not end with `ok`.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The configuration is at fault.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Nobody reads the result.
+    #[error("writing the result: {0}")]
+    Output(#[from] io::Error),
+}
+
+fn print_policy(policy: &Policy, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "policy {}", policy.name)?;
+    writeln!(out, "    identifier    {}", identifier(policy))?;
+    for limit in &policy.limits {
+        let (name, algorithm) = (&limit.name, limit.algorithm.name());
+        writeln!(
+            out,
+            "    limit         {} as {name}, {algorithm}",
+            limit.limit
+        )?;
+    }
+    writeln!(out, "    charge        {}", charge(policy))?;
+    writeln!(out, "    mode          {}", policy.mode.name())?;
+    writeln!(out, "    failure mode  {}", policy.failure_mode.name())
+}
+
+/// The sources in order, and what is done without any, where that can happen.
+fn identifier(policy: &Policy) -> String {
+    let sources = &policy.identifier.sources;
+    let mut words: Vec<_> = sources.iter().map(IdentifierSource::to_string).collect();
+    if !sources.contains(&IdentifierSource::ClientIp) {
+        words.push(policy.identifier.missing.name().to_owned());
+    }
+    words.join(", else ")
+}
+
+fn charge(policy: &Policy) -> String {
+    let when = match &policy.charge {
+        Charge::AtRequest {
+            take_back_5xx: false,
+        } => "when admitted".to_owned(),
+        Charge::AtRequest {
+            take_back_5xx: true,
+        } => "when admitted, taken back on a response of 500 or above".to_owned(),
+        Charge::AtResponse { statuses } => {
+            let statuses: Vec<_> = statuses.iter().map(|status| status.as_str()).collect();
+            format!("on a response of {}", statuses.join(", "))
+        }
+    };
+    format!("{} {when}", policy.cost)
 }

@@ -11,13 +11,13 @@ use super::CommandError;
 use crate::{
     app::{self, AppError, Ended, World},
     clock::Clock,
-    config::{Config, LogSettings},
+    config::{Config, Environment, LogSettings},
     server::Stop,
 };
 
 /// Serves the configuration at `path` until a signal.
-pub(super) fn run(path: &Path) -> Result<ExitCode, CommandError> {
-    let config = Config::load(path, &|name| std::env::var(name).ok())?;
+pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, CommandError> {
+    let config = Config::load(path, env)?;
     let (proxy, metrics) = app::bind(&config.server).map_err(AppError::from)?;
     start_logging(&config.log);
     for warning in &config.warnings {

@@ -116,3 +116,54 @@ fn same<E: de::Error>(same: bool) -> Result<(), E> {
         Err(E::custom("something else"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tree;
+
+    fn agrees(text: &str, other: &str) -> bool {
+        let mut faults = Vec::new();
+        let tree = tree::read(text, &mut faults).expect(text);
+        assert_eq!(faults, [], "{text}");
+        agree(other, &tree).is_ok()
+    }
+
+    #[test]
+    fn both_parsers_find_the_same_words_in_every_form_of_a_value() {
+        for text in [
+            "",
+            "# a comment",
+            "a: b",
+            "a:",
+            "a: ~",
+            "a: 010",
+            "{a: [1, 'b', \"c\\n\"], d: {}}",
+            "a: |\n  b\n  c\n",
+            "a: >-\n  b\n  c\n",
+            "a: b # c",
+            "a: b\n  c",
+            "a: b\r\nc: d\r\n",
+        ] {
+            assert!(agrees(text, text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn another_word_another_shape_and_another_length_are_noticed() {
+        for other in [
+            "a: [b, d]",
+            "a: [b]",
+            "a: [b, c, d]",
+            "a: {b: c}",
+            "a: b",
+            "x: [b, c]",
+            "{}",
+            "",
+            "a: [b, c]\nd: e",
+            "a: [b, c",
+        ] {
+            assert!(!agrees("a: [b, c]", other), "{other}");
+        }
+    }
+}

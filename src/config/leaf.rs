@@ -54,7 +54,7 @@ pub fn choice<C: Choice>(text: &str) -> Result<C, Rejected> {
     let found = C::ALL.iter().find(|choice| choice.name() == text);
     found.copied().ok_or_else(|| {
         let names: Vec<_> = names().collect();
-        Rejected::new(format!("accepted are {}", names.join(", "))).hint(nearest(text, names))
+        Rejected::new(format!("accepted: {}", names.join(", "))).hint(nearest(text, names))
     })
 }
 
@@ -98,7 +98,7 @@ pub fn boolean(text: &str) -> Result<bool, Rejected> {
                 "no" | "n" | "off" | "false" | "0" => Some("write false"),
                 _ => None,
             };
-            Err(Rejected::new("accepted are true and false").hint(meant.map(str::to_owned)))
+            Err(Rejected::new("accepted: true, false").hint(meant.map(str::to_owned)))
         }
     }
 }
@@ -129,8 +129,7 @@ pub fn nearest<'c>(text: &str, candidates: impl IntoIterator<Item = &'c str>) ->
         .into_iter()
         .map(|candidate| (distance(text, candidate), candidate));
     let (distance, candidate) = distances.min()?;
-    (distance <= 2 && 2 * distance <= text.chars().count())
-        .then(|| format!("did you mean {candidate}?"))
+    (distance <= 2 && distance < text.chars().count()).then(|| format!("did you mean {candidate}?"))
 }
 
 /// Digits without a leading zero.
@@ -161,4 +160,100 @@ fn distance(from: &str, to: &str) -> usize {
         }
     }
     row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_integer_is_what_every_reader_takes_it_for_or_it_is_refused() {
+        let read = integer(0..=1000);
+        for (word, value) in [("0", 0), ("7", 7), ("127", 127), ("1000", 1000)] {
+            assert_eq!(read(word), Ok(value), "{word}");
+        }
+        for word in [
+            "",
+            "0127",
+            "00",
+            "+127",
+            "-1",
+            "0o17",
+            "0x10",
+            "0b1",
+            "1_000",
+            "1,000",
+            "1e3",
+            "10.0",
+            "10.",
+            " 10",
+            "10 ",
+            "yes",
+            "true",
+            "~",
+            "null",
+            ".inf",
+            "1001",
+            "٣",
+            "99999999999999999999999",
+        ] {
+            assert!(read(word).is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_number_has_digits_on_both_sides_of_its_point() {
+        let read = decimal(0.0..=10.0);
+        for (word, value) in [
+            ("0", 0.0),
+            ("0.90", 0.9),
+            ("1", 1.0),
+            ("1.05", 1.05),
+            ("10", 10.0),
+        ] {
+            assert_eq!(read(word), Ok(value), "{word}");
+        }
+        for word in [
+            "", ".9", "9.", "00.9", "1e0", "-0.9", "+0.9", "0.9.1", "0,9", "90%", ".nan", ".inf",
+            "NaN", "inf", "10.01", "0.9_5",
+        ] {
+            assert!(read(word).is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_switch_is_true_or_false_and_nothing_that_some_readers_take_for_it() {
+        assert_eq!((boolean("true"), boolean("false")), (Ok(true), Ok(false)));
+        for word in [
+            "yes", "no", "on", "off", "y", "n", "True", "FALSE", "1", "0", "", "t",
+        ] {
+            assert!(boolean(word).is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_name_can_stand_in_a_redis_key_and_a_metric_label_as_it_is() {
+        let longest = "a".repeat(32);
+        for word in ["a", "per-client", "a_b", "0", &longest] {
+            assert_eq!(name(word), Ok(word));
+        }
+        let too_long = "a".repeat(33);
+        for word in [
+            "", "A", "a:b", "{a}", "a}", "a b", "a\n", "é", "a\0", &too_long,
+        ] {
+            assert!(name(word).is_err(), "{word:?}");
+        }
+    }
+
+    #[test]
+    fn a_slip_of_two_characters_is_recognised_and_another_word_is_not() {
+        let near = |text| nearest(text, ["listen", "limits", "log"]);
+        for (slip, meant) in [("listn", "listen"), ("limt", "limits"), ("lgo", "log")] {
+            let expected = format!("did you mean {meant}?");
+            assert_eq!(near(slip).unwrap_or_default(), expected, "{slip}");
+        }
+        for word in ["", "x", "retries", "colour"] {
+            assert_eq!(near(word), None, "{word}");
+        }
+    }
 }

@@ -7,15 +7,16 @@
 use std::cell::RefCell;
 
 use super::{
-    error::{Fault, Path, Place, Problem, quoted},
+    error::{Fault, Path, Place, Problem},
+    field::Field,
     leaf::{Rejected, nearest},
-    substitute::{Environment, substitute},
-    tree::{Entry, Node, Value},
+    substitute::Environment,
+    tree::{Entry, Node},
 };
 
 /// What is shared while one file is read.
 pub struct Reading<'a> {
-    env: &'a Environment<'a>,
+    pub(super) env: &'a Environment<'a>,
     faults: RefCell<Vec<Fault>>,
 }
 
@@ -31,12 +32,7 @@ impl<'a> Reading<'a> {
     /// Reads the mapping that a file is. `None` if it is none.
     pub fn root<T>(&self, node: &Node, read: impl FnOnce(&mut Section<'_>) -> T) -> Option<T> {
         let path = Path::default();
-        Field {
-            node,
-            path,
-            reading: self,
-        }
-        .section(read)
+        Field::new(node, path, self).section(read)
     }
 
     /// Every fault, in the order of the file.
@@ -46,7 +42,8 @@ impl<'a> Reading<'a> {
         faults
     }
 
-    fn fault(&self, place: Place, path: Path, problem: Problem, hint: Option<String>) {
+    /// Adds a fault.
+    pub fn fault(&self, place: Place, path: Path, problem: Problem, hint: Option<String>) {
         self.faults.borrow_mut().push(Fault {
             place: Some(place),
             path,
@@ -100,7 +97,7 @@ impl<'a> Section<'a> {
     where
         Rejected: From<E>,
     {
-        self.field(key)?.read(Shown::No, parse)
+        self.field(key)?.secret(parse)
     }
 
     /// Reads the mapping at `key`: an empty one if it is absent, so that every default applies.
@@ -154,7 +151,8 @@ impl<'a> Section<'a> {
         &self.path
     }
 
-    fn of(entries: &'a [Entry], place: Place, path: Path, reading: &'a Reading<'a>) -> Self {
+    /// A mapping of `entries` that begins at `place`.
+    pub fn of(entries: &'a [Entry], place: Place, path: Path, reading: &'a Reading<'a>) -> Self {
         Self {
             entries,
             place,
@@ -164,7 +162,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn read<T>(mut self, read: impl FnOnce(&mut Self) -> T) -> T {
+    /// Reads it, then adds a fault for every key that was not asked for.
+    pub fn read<T>(mut self, read: impl FnOnce(&mut Self) -> T) -> T {
         let value = read(&mut self);
         for entry in self.entries {
             if !self.known.contains(&entry.key.as_str()) {
@@ -182,122 +181,6 @@ impl<'a> Section<'a> {
     fn field(&mut self, key: &'static str) -> Option<Field<'a>> {
         self.known.push(key);
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
-        Some(Field {
-            node: &entry.node,
-            path: self.path.key(key),
-            reading: self.reading,
-        })
+        Some(Field::new(&entry.node, self.path.key(key), self.reading))
     }
 }
-
-/// A value that is about to be read.
-pub struct Field<'a> {
-    node: &'a Node,
-    path: Path,
-    reading: &'a Reading<'a>,
-}
-
-impl<'a> Field<'a> {
-    /// Reads it as a word.
-    pub fn word<T, E>(self, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>
-    where
-        Rejected: From<E>,
-    {
-        self.read(Shown::Yes, parse)
-    }
-
-    /// Reads it as a mapping. A key with nothing after it is an empty one.
-    pub fn section<T>(self, read: impl FnOnce(&mut Section<'a>) -> T) -> Option<T> {
-        let entries = match &self.node.value {
-            Value::Mapping(entries) => entries.as_slice(),
-            Value::Word { text, plain: true } if text.is_empty() => &[],
-            _ => return self.found(Shown::No, "a mapping of keys to values", None),
-        };
-        Some(Section::of(entries, self.node.place, self.path, self.reading).read(read))
-    }
-
-    /// Reads it as a list of at least one item; faulty items are left out.
-    pub fn list<T>(
-        self,
-        example: &str,
-        mut read: impl FnMut(Field<'a>) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        let accepted = format!("a list of at least one, as in {example}");
-        match &self.node.value {
-            Value::List(nodes) if !nodes.is_empty() => {
-                let fields = nodes.iter().enumerate().map(|(index, node)| Field {
-                    node,
-                    path: self.path.item(index),
-                    reading: self.reading,
-                });
-                Some(fields.filter_map(&mut read).collect())
-            }
-            _ => self.found(Shown::Yes, &accepted, None),
-        }
-    }
-
-    fn read<T, E>(self, shown: Shown, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>
-    where
-        Rejected: From<E>,
-    {
-        let Value::Word { text, plain } = &self.node.value else {
-            return self.found(shown, "one value", None);
-        };
-        if *plain && NOTHING.contains(&text.as_str()) {
-            let hint = "leave the key out to get the default, or write \"\" for an empty text";
-            return self.found(shown, "a value", Some(hint.to_owned()));
-        }
-        let text = match substitute(text, self.reading.env) {
-            Ok(text) => text,
-            Err(error) => {
-                self.fault(error.into(), None);
-                return None;
-            }
-        };
-        match parse(&text).map_err(Rejected::from) {
-            Ok(value) => Some(value),
-            Err(rejected) => {
-                let found = match shown {
-                    Shown::Yes => quoted(&text),
-                    Shown::No => "a value (not shown, it may hold a secret)".to_owned(),
-                };
-                let accepted = rejected.accepted;
-                self.fault(Problem::Found { found, accepted }, rejected.hint);
-                None
-            }
-        }
-    }
-
-    /// Adds a fault about a value of another kind.
-    fn found<T>(&self, shown: Shown, accepted: &str, hint: Option<String>) -> Option<T> {
-        let found = match (&self.node.value, shown) {
-            (Value::Refused, _) => return None,
-            (Value::List(items), _) if items.is_empty() => "an empty list".to_owned(),
-            (Value::List(_), _) => "a list".to_owned(),
-            (Value::Mapping(_), _) => "a mapping".to_owned(),
-            (Value::Word { text, plain: true }, _) if NOTHING.contains(&text.as_str()) => {
-                "nothing".to_owned()
-            }
-            (Value::Word { text, .. }, Shown::Yes) => quoted(text),
-            (Value::Word { .. }, Shown::No) => "a single value".to_owned(),
-        };
-        let accepted = format!("what stands here is {accepted}");
-        self.fault(Problem::Found { found, accepted }, hint);
-        None
-    }
-
-    fn fault(&self, problem: Problem, hint: Option<String>) {
-        self.reading
-            .fault(self.node.place, self.path.clone(), problem, hint);
-    }
-}
-
-/// Whether a value may stand in a fault.
-#[derive(Clone, Copy)]
-enum Shown {
-    Yes,
-    No,
-}
-
-/// How YAML writes that there is no value.
-const NOTHING: [&str; 5] = ["", "~", "null", "Null", "NULL"];

@@ -9,8 +9,9 @@ use http::StatusCode;
 
 use crate::{
     config::{
+        field::Field,
         leaf::{Choice, Rejected, boolean, choice, integer, name, nearest},
-        section::{Field, Section},
+        section::Section,
     },
     policy::{
         Charge, FailureMode, IdentifierRule, IdentifierSource, MissingIdentifier, Mode, NamedLimit,
@@ -128,7 +129,9 @@ fn limits(section: &mut Section<'_>) -> Option<Vec<Limit>> {
     let mut windows: HashSet<Window> = HashSet::new();
     section.list("limits", "[100/1m, 1000/1h]", |item: Field<'_>| {
         item.word(|text| {
-            let limit: Limit = text.parse()?;
+            let limit: Limit = text
+                .parse()
+                .map_err(|error| Rejected::from(error).hint(limit_hint(text)))?;
             if windows.insert(limit.window()) {
                 return Ok(limit);
             }
@@ -138,6 +141,24 @@ fn limits(section: &mut Section<'_>) -> Option<Vec<Limit>> {
             )))
         })
     })
+}
+
+/// What was meant by a window in words, `100/minute`.
+fn limit_hint(text: &str) -> Option<String> {
+    let (quota, window) = text.split_once('/')?;
+    let window = match window.trim().trim_end_matches('s') {
+        "" | "sec" | "second" => "1s",
+        "m" | "min" | "minute" => "1m",
+        "h" | "hour" => "1h",
+        "d" | "day" => "1d",
+        "w" | "1w" | "week" => "7d",
+        _ => return None,
+    };
+    let limit = format!("{}/{window}", quota.trim());
+    limit
+        .parse::<Limit>()
+        .ok()
+        .map(|limit| format!("write {limit}"))
 }
 
 /// A lone limit has the policy's name; several have their window after it.
@@ -188,7 +209,7 @@ fn status(text: &str, seen: &mut HashSet<u64>) -> Result<StatusCode, Rejected> {
 fn algorithm(text: &str) -> Result<Algorithm, Rejected> {
     text.parse().map_err(|()| {
         let names = Algorithm::ALL.map(Algorithm::name);
-        Rejected::new(format!("accepted are {}", names.join(", "))).hint(nearest(text, names))
+        Rejected::new(format!("accepted: {}", names.join(", "))).hint(nearest(text, names))
     })
 }
 

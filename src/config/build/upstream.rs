@@ -89,6 +89,7 @@ fn is_host(host: &str) -> bool {
 fn address_hint(text: &str) -> Option<String> {
     if let Some((scheme, rest)) = text.split_once("://") {
         let rest = rest.split('/').next().unwrap_or_default();
+        let rest = rest.rsplit('@').next().unwrap_or_default();
         let port = match scheme {
             "https" => {
                 return Some("the upstream is spoken to in plain HTTP, without a scheme".into());

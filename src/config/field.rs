@@ -1,0 +1,149 @@
+//! One value of the file, read as a word, a list or a mapping; what does not fit becomes a fault.
+//!
+//! The only place where a value gets into a fault, and so the only one that keeps secrets out of them.
+
+use super::{
+    error::{Path, Problem, quoted},
+    leaf::Rejected,
+    section::{Reading, Section},
+    substitute::substitute,
+    tree::{Node, Value},
+};
+
+/// A value that is about to be read.
+pub struct Field<'a> {
+    node: &'a Node,
+    path: Path,
+    reading: &'a Reading<'a>,
+}
+
+impl<'a> Field<'a> {
+    /// The value at `node`, which is the setting `path`.
+    pub fn new(node: &'a Node, path: Path, reading: &'a Reading<'a>) -> Self {
+        Self {
+            node,
+            path,
+            reading,
+        }
+    }
+
+    /// Reads it as a word.
+    pub fn word<T, E>(self, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>
+    where
+        Rejected: From<E>,
+    {
+        self.read(Shown::Yes, parse)
+    }
+
+    /// Reads it as a word that is never shown in a fault.
+    pub fn secret<T, E>(self, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>
+    where
+        Rejected: From<E>,
+    {
+        self.read(Shown::No, parse)
+    }
+
+    /// Reads it as a mapping. A key with nothing after it is an empty one.
+    pub fn section<T>(self, read: impl FnOnce(&mut Section<'a>) -> T) -> Option<T> {
+        let entries = match &self.node.value {
+            Value::Mapping(entries) => entries.as_slice(),
+            Value::Word { text, plain: true } if text.is_empty() => &[],
+            _ => return self.found(Shown::No, "a mapping of keys to values", None),
+        };
+        Some(Section::of(entries, self.node.place, self.path, self.reading).read(read))
+    }
+
+    /// Reads it as a list of at least one item; faulty items are left out.
+    pub fn list<T>(
+        self,
+        example: &str,
+        mut read: impl FnMut(Field<'a>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let accepted = format!("a list of at least one, as in {example}");
+        match &self.node.value {
+            Value::List(nodes) if !nodes.is_empty() => {
+                let fields = nodes.iter().enumerate().map(|(index, node)| Field {
+                    node,
+                    path: self.path.item(index),
+                    reading: self.reading,
+                });
+                Some(fields.filter_map(&mut read).collect())
+            }
+            _ => self.found(Shown::Yes, &accepted, None),
+        }
+    }
+
+    fn read<T, E>(self, shown: Shown, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>
+    where
+        Rejected: From<E>,
+    {
+        let Value::Word { text, plain } = &self.node.value else {
+            return self.found(shown, "a single value", None);
+        };
+        if *plain && NOTHING.contains(&text.as_str()) {
+            let hint = "an optional key is left out to get its default";
+            return self.found(shown, "a value", Some(hint.to_owned()));
+        }
+        let written = text;
+        let text = match substitute(written, self.reading.env) {
+            Ok(text) => text,
+            Err(error) => {
+                self.fault(error.into(), None);
+                return None;
+            }
+        };
+        match parse(&text).map_err(Rejected::from) {
+            Ok(value) => Some(value),
+            Err(rejected) => {
+                let found = match shown {
+                    Shown::Yes if !has_userinfo(&text) => match text == *written {
+                        true => quoted(&text),
+                        false => format!("{} from {}", quoted(&text), quoted(written)),
+                    },
+                    _ => "a value (not shown, it may hold a secret)".to_owned(),
+                };
+                let accepted = rejected.accepted;
+                self.fault(Problem::Found { found, accepted }, rejected.hint);
+                None
+            }
+        }
+    }
+
+    /// Adds a fault about a value of another kind.
+    fn found<T>(&self, shown: Shown, accepted: &str, hint: Option<String>) -> Option<T> {
+        let found = match (&self.node.value, shown) {
+            (Value::Refused, _) => return None,
+            (Value::List(items), _) if items.is_empty() => "an empty list".to_owned(),
+            (Value::List(_), _) => "a list".to_owned(),
+            (Value::Mapping(_), _) => "a mapping".to_owned(),
+            (Value::Word { text, plain: true }, _) if NOTHING.contains(&text.as_str()) => {
+                "nothing".to_owned()
+            }
+            (Value::Word { text, .. }, Shown::Yes) if !has_userinfo(text) => quoted(text),
+            (Value::Word { .. }, _) => "a single value".to_owned(),
+        };
+        let accepted = format!("expected {accepted}");
+        self.fault(Problem::Found { found, accepted }, hint);
+        None
+    }
+
+    fn fault(&self, problem: Problem, hint: Option<String>) {
+        self.reading
+            .fault(self.node.place, self.path.clone(), problem, hint);
+    }
+}
+
+/// Whether a value may stand in a fault.
+#[derive(Clone, Copy)]
+enum Shown {
+    Yes,
+    No,
+}
+
+/// Whether it looks like a URL with a name and a password, which is never shown, whatever the key.
+fn has_userinfo(text: &str) -> bool {
+    text.contains("://") && text.contains('@')
+}
+
+/// How YAML writes that there is no value.
+const NOTHING: [&str; 5] = ["", "~", "null", "Null", "NULL"];
