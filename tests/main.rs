@@ -1,6 +1,7 @@
 //! What slidegate promises, tested from outside: one module per promise area, one binary, so that the
 //! dependencies are linked once.
 
+mod config;
 mod properties;
 mod redis_store;
 mod responses;

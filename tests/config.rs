@@ -1,0 +1,269 @@
+//! What a configuration promises: the files that ship are accepted, mistakes are told whole, and nothing
+//! that a file can hold brings the loader down.
+
+mod check;
+mod hostile;
+mod mistakes;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use slidegate::{
+    config::{Config, ConfigError},
+    policy::{Charge, FailureMode, IdentifierSource, MissingIdentifier, Mode},
+    proxy::response::{DenialBody, ResetFormat},
+};
+
+#[test]
+fn the_shipped_configuration_starts_in_memory_without_any_environment() {
+    let config = Config::load(&root().join("config.yaml"), &|_| None).expect("accepted");
+    assert!(config.redis.is_none());
+    assert_eq!(config.warnings, Vec::<String>::new());
+    let names: Vec<_> = config.policies.iter().map(|policy| &*policy.name).collect();
+    assert_eq!(names, ["per-client", "per-ip"]);
+}
+
+#[test]
+fn the_shipped_configuration_says_what_a_minimal_one_leaves_out() {
+    let shipped = Config::load(&root().join("config.yaml"), &|_| None).expect("accepted");
+    let minimal = parse(
+        "upstream: {address: 127.0.0.1:3000}\n\
+         policies:\n\
+         - {name: per-client, limits: [100/1m], identifier: [header:x-api-key, client_ip]}\n\
+         - {name: per-ip, limits: [1000/1m]}",
+    )
+    .expect("accepted");
+    assert_eq!(format!("{shipped:?}"), format!("{minimal:?}"));
+}
+
+#[test]
+fn the_shipped_configuration_uses_redis_and_the_secret_where_the_environment_has_them() {
+    let load = |secret: bool| {
+        let env = move |name: &str| match name {
+            "REDIS_URL" => Some("redis://:pass%2Fword@redis:6379/1".to_owned()),
+            "UPSTREAM" => Some("app:8080".to_owned()),
+            "SLIDEGATE_SECRET" => secret.then(|| "0123".to_owned()),
+            _ => None,
+        };
+        Config::load(&root().join("config.yaml"), &env).expect("accepted")
+    };
+    let config = load(true);
+    let redis = config.redis.expect("Redis");
+    assert_eq!(redis.url, "redis://:pass%2Fword@redis:6379/1");
+    assert_eq!(redis.budget, Duration::from_millis(25));
+    assert_eq!(config.upstream.address, "app:8080");
+    assert_eq!(config.warnings, Vec::<String>::new());
+    let warnings = load(false).warnings;
+    assert!(
+        matches!(warnings.as_slice(), [one] if one.contains("a fixed key is used")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn every_example_is_accepted() {
+    let files = files("valid", "yaml");
+    assert!(files.len() >= 6, "found only {}", files.len());
+    for file in &files {
+        if let Err(error) = Config::load(file, &env) {
+            panic!("{error}");
+        }
+    }
+}
+
+#[test]
+fn every_yaml_block_with_policies_in_the_readme_is_accepted() {
+    let readme = fs::read_to_string(root().join("README.md"))
+        .expect("README.md, whose YAML blocks this test walks");
+    let mut found = 0;
+    for block in yaml_blocks(&readme) {
+        if block.contains("policies:") {
+            found += 1;
+            if let Err(error) = Config::parse(&block, "README.md", &|_| None) {
+                panic!("{error}\nin the block\n{block}");
+            }
+        }
+    }
+    assert!(found > 0, "README.md has no ```yaml block with policies:");
+}
+
+#[test]
+fn the_examples_mean_what_they_say() {
+    let example = |name: &str| {
+        let file = root().join("tests/config/valid").join(name);
+        Config::load(&file, &env).expect(name)
+    };
+    let limits = |config: &Config| -> Vec<String> {
+        let limits = config.policies.iter().flat_map(|policy| &policy.limits);
+        limits
+            .map(|limit| format!("{}={}", limit.name, limit.limit))
+            .collect()
+    };
+
+    let burst = example("five_per_five_seconds_per_address.yaml");
+    assert_eq!(limits(&burst), ["burst=5/5s"]);
+    assert_eq!(
+        burst.policies[0].identifier.sources,
+        [IdentifierSource::ClientIp]
+    );
+
+    let two = example("ten_a_second_and_a_thousand_an_hour.yaml");
+    assert_eq!(limits(&two), ["per-ip-1s=10/1s", "per-ip-1h=1000/1h"]);
+
+    let shadow = example("shadow_beside_enforce.yaml");
+    let modes: Vec<_> = shadow.policies.iter().map(|policy| policy.mode).collect();
+    assert_eq!(modes, [Mode::Enforce, Mode::Shadow]);
+    assert_eq!(shadow.limiter.expected_replicas.get(), 3);
+    assert!(shadow.redis.is_some());
+
+    let key = &example("key_required.yaml").policies[0];
+    assert_eq!(key.identifier.missing, MissingIdentifier::Deny);
+    assert_eq!(key.failure_mode, FailureMode::Deny);
+    assert_eq!(
+        key.identifier.sources[0].to_string(),
+        "header:authorization"
+    );
+
+    let logins = example("failed_logins.yaml");
+    let Charge::AtResponse { statuses } = &logins.policies[0].charge else {
+        panic!("charged by response");
+    };
+    assert_eq!(*statuses, [401, 403]);
+
+    let quota = example("thirty_day_quota.yaml");
+    assert_eq!(limits(&quota)[0], "monthly=100000/30d");
+    let take_back = Charge::AtRequest {
+        take_back_5xx: true,
+    };
+    assert_eq!(quota.policies[0].charge, take_back);
+    assert_eq!(quota.responses.denial_body, DenialBody::Text);
+    assert_eq!(quota.responses.x_ratelimit_reset, ResetFormat::Seconds);
+
+    let quoted = example("everything_in_quotes_and_from_the_environment.yaml");
+    assert_eq!(quoted.server.threads, 2);
+    assert_eq!(quoted.upstream.address, "[::1]:3000");
+    assert_eq!(quoted.upstream.read_timeout, Duration::from_secs(5));
+    assert_eq!(quoted.limiter.near_limit_edges, [0.5, 1.0]);
+    assert!(!quoted.responses.ratelimit && quoted.log.json);
+    assert_eq!(quoted.policies[0].cost.units(), 2);
+}
+
+#[test]
+fn every_setting_arrives_where_it_belongs() {
+    let config = parse(
+        "listen: 127.0.0.1:1\nmetrics_listen: 127.0.0.1:2\nthreads: 3\n\
+         shutdown: {drain_delay: 4s, grace: 5s}\n\
+         upstream: {address: app:6, connect_timeout: 7s, read_timeout: 8s, write_timeout: 9s,\n\
+           \x20idle_timeout: 10s, resolve_interval: 11s}\n\
+         store: {url: 'redis://redis', budget: 12ms, namespace: n13, max_counters: 14,\n\
+           \x20expected_replicas: 15}\n\
+         identity: {secret: sixteen, ipv6_prefix: 17}\n\
+         responses: {x_ratelimit: false, ratelimit: false}\n\
+         policies: [{name: p, limits: [18/19s], algorithm: sliding_window_counter, cost: 2,\n\
+           \x20failure_mode: allow}]",
+    )
+    .expect("accepted");
+    let seconds = |duration: Duration| duration.as_secs();
+    let server = &config.server;
+    assert_eq!((server.listen.port(), server.metrics_listen.port()), (1, 2));
+    assert_eq!(server.threads, 3);
+    assert_eq!((seconds(server.drain_delay), seconds(server.grace)), (4, 5));
+    let upstream = &config.upstream;
+    assert_eq!(upstream.address, "app:6");
+    assert_eq!(seconds(upstream.connect_timeout), 7);
+    assert_eq!(seconds(upstream.read_timeout), 8);
+    assert_eq!(seconds(upstream.write_timeout), 9);
+    assert_eq!(seconds(upstream.idle_timeout), 10);
+    assert_eq!(seconds(upstream.resolve_interval), 11);
+    let redis = config.redis.as_ref().expect("Redis");
+    assert_eq!(redis.budget, Duration::from_millis(12));
+    assert_eq!(redis.namespace, "n13");
+    assert_eq!(config.memory.max_counters, 14);
+    assert_eq!(config.limiter.expected_replicas.get(), 15);
+    assert!(format!("{:?}", config.hasher).contains("17"));
+    assert!(!config.responses.x_ratelimit && !config.responses.ratelimit);
+    let policy = &config.policies[0];
+    assert_eq!(policy.limits[0].limit.to_string(), "18/19s");
+    assert_eq!(policy.cost.units(), 2);
+    assert_eq!(policy.failure_mode, FailureMode::Allow);
+    assert_eq!(config.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn what_is_allowed_and_risky_is_warned_about() {
+    let warnings = |text: &str| {
+        let text = format!("upstream: {{address: app:3000}}\n{text}");
+        parse(&text).expect("accepted").warnings
+    };
+    let by_key = "policies: [{name: a, limits: [10/1m], identifier: [header:x-api-key]}";
+    let told = warnings(&format!("{by_key}]"));
+    assert!(
+        matches!(told.as_slice(), [one] if one.contains("invents values")),
+        "{told:?}"
+    );
+    let told = warnings(&format!("{by_key}, {{name: b, limits: [10/1m]}}]"));
+    assert!(told.is_empty(), "a ceiling by address: {told:?}");
+    let told = warnings(&format!(
+        "{by_key}, {{name: b, limits: [10/1m], mode: shadow}}]"
+    ));
+    assert_eq!(told.len(), 1, "a shadow is no ceiling");
+    let told = warnings("policies: [{name: a, limits: [10/1m, 3/1s], cost: 5}]");
+    assert!(
+        matches!(told.as_slice(), [one] if one.contains("no request is ever admitted")),
+        "{told:?}"
+    );
+}
+
+/// The contents of every block fenced as ```` ```yaml ````, without the indentation of its fence.
+fn yaml_blocks(markdown: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut lines = markdown.lines();
+    while let Some(line) = lines.next() {
+        if line.trim() == "```yaml" {
+            let indent = line.len() - line.trim_start().len();
+            let block = lines.by_ref().take_while(|line| line.trim() != "```");
+            let block: Vec<_> = block.map(|line| line.get(indent..).unwrap_or("")).collect();
+            blocks.push(block.join("\n"));
+        }
+    }
+    blocks
+}
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, "config.yaml", &env)
+}
+
+/// The environment of the examples and mistakes.
+fn env(name: &str) -> Option<String> {
+    let value = match name {
+        "TWO" => "2",
+        "EMPTY" => "",
+        "COMMENT" => "10 # x",
+        "LINES" => "10\nthreads: 99",
+        "BAD_REDIS_URL" => "redis://:hunter2@redis:6379/zero",
+        _ => return None,
+    };
+    Some(value.to_owned())
+}
+
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let folder = root().join("tests/config").join(folder);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect();
+    files.sort();
+    files
+}
+
+fn text(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{file:?}: {error}"))
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}

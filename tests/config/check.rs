@@ -1,0 +1,63 @@
+//! What `slidegate check` prints.
+
+use std::fs;
+
+use slidegate::cli::check::{CheckError, check};
+
+use super::{env, root};
+
+#[test]
+fn check_prints_the_policies_in_force_the_warnings_and_ok() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("config.yaml");
+    let text = "upstream: {address: app:3000}\n\
+                store: {url: 'redis://:hunter2@redis'}\n\
+                policies:\n\
+                - {name: fair, limits: [10/1s, 1000/1h], identifier: [header:x-api-key], cost: 2}\n\
+                - {name: logins, limits: [5/15m], charge_on: [401, 403], mode: shadow}\n\
+                - {name: ceiling, limits: [100/1m], take_back_5xx: true, failure_mode: deny}";
+    fs::write(&path, text).expect("written");
+    let mut out = Vec::new();
+    check(&path, &env, &mut out).expect("ok");
+    let told = String::from_utf8(out).expect("text");
+    let expected = "\
+counters in Redis, namespace default
+policy fair
+    identifier    header:x-api-key, else client_ip
+    limit         10/1s as fair-1s, sliding_window_counter
+    limit         1000/1h as fair-1h, sliding_window_counter
+    charge        2 when admitted
+    mode          enforce
+    failure mode  local
+policy logins
+    identifier    client_ip
+    limit         5/15m as logins, sliding_window_counter
+    charge        1 on a response of 401, 403
+    mode          shadow
+    failure mode  local
+policy ceiling
+    identifier    client_ip
+    limit         100/1m as ceiling, sliding_window_counter
+    charge        1 when admitted, taken back on a response of 500 or above
+    mode          enforce
+    failure mode  deny
+warning: identity.secret is not set: a fixed key is used, so whoever reads Redis can guess API keys \
+offline; set the same secret on every proxy that shares the Redis
+config.yaml: ok
+";
+    assert_eq!(
+        told.replace(&path.display().to_string(), "config.yaml"),
+        expected
+    );
+}
+
+#[test]
+fn check_prints_nothing_of_a_faulty_configuration_and_returns_its_faults() {
+    let mut out = Vec::new();
+    let file = root().join("tests/config/invalid/many_mistakes_at_once.yaml");
+    let Err(CheckError::Config(error)) = check(&file, &env, &mut out) else {
+        panic!("refused");
+    };
+    assert_eq!(error.faults.len(), 16);
+    assert!(out.is_empty());
+}

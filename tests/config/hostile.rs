@@ -1,0 +1,153 @@
+//! Nothing that a file or the environment can hold changes the structure, or brings the loader down.
+
+use std::fs;
+
+use proptest::prelude::*;
+use slidegate::config::{Config, MAX_BYTES};
+
+use super::{env, parse, root, text};
+
+#[test]
+fn a_variable_can_change_a_value_but_not_the_structure_of_the_file() {
+    let inject = |name: &str| {
+        let value = "info\nthreads: 7\nstore: {url: \"redis://evil\"}";
+        (name == "LEVEL").then(|| value.to_owned())
+    };
+    let text = "log: {level: \"${LEVEL}\"}\nupstream: {address: app:3000}\n\
+                policies: [{name: a, limits: [10/1m]}]";
+    let error = Config::parse(text, "config.yaml", &inject).expect_err("no level");
+    assert_eq!(error.faults.len(), 1);
+    assert_eq!(error.faults[0].path.to_string(), "log.level");
+}
+
+#[test]
+fn a_file_that_can_not_be_read_is_told_with_the_reason() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let told = |content: Option<&[u8]>| {
+        let path = folder.path().join("config.yaml");
+        if let Some(content) = content {
+            fs::write(&path, content).expect("written");
+        }
+        let error = Config::load(&path, &env).expect_err("refused").to_string();
+        error.replace(&path.display().to_string(), "config.yaml")
+    };
+    assert_eq!(
+        told(None),
+        "config.yaml: cannot be read: No such file or directory (os error 2)"
+    );
+    assert_eq!(told(Some(b"log: {level: \xff}")), "config.yaml: not UTF-8");
+    let large = vec![b' '; MAX_BYTES + 1];
+    assert_eq!(
+        told(Some(&large)),
+        "config.yaml: is larger than 1048576 bytes"
+    );
+}
+
+#[test]
+fn an_editor_may_write_a_byte_order_mark_and_line_ends_of_its_own() {
+    let shipped = text(&root().join("config.yaml"));
+    let config = parse(&shipped).expect("accepted");
+    let edited = format!("{BYTE_ORDER_MARK}{}", shipped.replace('\n', "\r\n"));
+    let edited = parse(&edited).expect("accepted");
+    assert_eq!(format!("{config:?}"), format!("{edited:?}"));
+}
+
+#[test]
+fn hostile_files_are_refused_and_not_expanded() {
+    let mut laughs = "a0: &a0 lol\n".to_owned();
+    for level in 1..40 {
+        let inner = vec![format!("*a{}", level - 1); 10].join(", ");
+        laughs += &format!("a{level}: &a{level} [{inner}]\n");
+    }
+    let size = MAX_BYTES / 2;
+    for text in [
+        laughs,
+        "[".repeat(size),
+        "{a: ".repeat(size / 4),
+        "- ".repeat(size / 2),
+        "? ".repeat(size / 2),
+        "a: 1\n".repeat(size / 5),
+        format!("listen: {}", "x".repeat(size)),
+        format!("threads: {}", "${TWO}".repeat(size / 6)),
+    ] {
+        assert!(parse(&text).is_err());
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_bring_the_loader_down(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = parse(&String::from_utf8_lossy(&bytes));
+    }
+
+    /// Pieces of YAML and of configurations, in any order.
+    #[test]
+    fn no_yaml_brings_the_loader_down(
+        pieces in proptest::collection::vec(proptest::sample::select(PIECES.to_vec()), 0..40)
+    ) {
+        let _ = parse(&pieces.concat());
+    }
+
+    /// One character of the shipped configuration replaced or removed, or some inserted.
+    #[test]
+    fn no_slip_in_the_shipped_configuration_brings_the_loader_down(
+        place in any::<proptest::sample::Index>(),
+        removed in 0_usize..3,
+        inserted in "[\\x00-\\x7fé\u{2028}\u{feff}]{0,3}",
+    ) {
+        let mut text: Vec<char> = text(&root().join("config.yaml")).chars().collect();
+        let start = place.index(text.len());
+        let end = (start + removed).min(text.len());
+        text.splice(start..end, inserted.chars());
+        let _ = parse(&text.into_iter().collect::<String>());
+    }
+}
+
+const PIECES: [&str; 44] = [
+    "\n",
+    "\n  ",
+    "\n    ",
+    "\n\t",
+    " ",
+    ": ",
+    ":",
+    "- ",
+    "? ",
+    ", ",
+    "[",
+    "]",
+    "{",
+    "}",
+    "\"",
+    "'",
+    "|\n",
+    ">-\n",
+    "# ",
+    "&a ",
+    "*a",
+    "!!str ",
+    "!",
+    "<<: ",
+    "---\n",
+    "...\n",
+    "%YAML 1.2\n",
+    "~",
+    "null",
+    "${",
+    "${TWO}",
+    "$$",
+    "\\",
+    "\u{feff}",
+    "\0",
+    "é",
+    "policies",
+    "limits",
+    "100/1m",
+    "name",
+    "upstream",
+    "address",
+    "app:3000",
+    "listen",
+];
+
+const BYTE_ORDER_MARK: char = '\u{feff}';
