@@ -12,7 +12,7 @@ use std::{
 };
 
 use slidegate::{
-    config::{Config, ConfigError},
+    config::{Config, ConfigError, Problem},
     policy::{Charge, FailureMode, IdentifierSource, MissingIdentifier, Mode},
     proxy::response::{DenialBody, ResetFormat},
 };
@@ -37,6 +37,38 @@ fn the_shipped_configuration_says_what_a_minimal_one_leaves_out() {
     )
     .expect("accepted");
     assert_eq!(format!("{shipped:?}"), format!("{minimal:?}"));
+}
+
+/// An unknown key in every section makes the loader list the known ones.
+#[test]
+fn the_shipped_configuration_shows_every_key_there_is() {
+    let sections = [
+        "shutdown",
+        "upstream",
+        "store",
+        "identity",
+        "responses",
+        "near_limit",
+        "log",
+    ];
+    let sections = sections.map(|section| format!("{section}: {{zz: 1}}\n"));
+    let odd = format!("zz: 1\n{}policies: [{{zz: 1}}]", sections.concat());
+    let faults = parse(&odd).expect_err("unknown keys").faults;
+    let lists = faults.into_iter().filter_map(|fault| match fault.problem {
+        Problem::UnknownKey { known } => Some(known),
+        _ => None,
+    });
+    let lists: Vec<_> = lists.collect();
+    assert_eq!(lists.len(), sections.len() + 2, "one list a section");
+    let shipped = text(&root().join("config.yaml"));
+    for key in lists.concat() {
+        let shown = shipped.lines().any(|line| {
+            let line = line.trim_start_matches([' ', '#', '-']);
+            line.strip_prefix(key)
+                .is_some_and(|rest| rest.starts_with(':'))
+        });
+        assert!(shown, "config.yaml does not show {key}");
+    }
 }
 
 #[test]
@@ -210,6 +242,11 @@ fn what_is_allowed_and_risky_is_warned_about() {
         "{by_key}, {{name: b, limits: [10/1m], mode: shadow}}]"
     ));
     assert_eq!(told.len(), 1, "a shadow is no ceiling");
+    let told = warnings("store: {expected_replicas: 3}\npolicies: [{name: a, limits: [10/1m]}]");
+    assert!(
+        matches!(told.as_slice(), [one] if one.contains("counts alone")),
+        "{told:?}"
+    );
     let told = warnings("policies: [{name: a, limits: [10/1m, 3/1s], cost: 5}]");
     assert!(
         matches!(told.as_slice(), [one] if one.contains("no request is ever admitted")),

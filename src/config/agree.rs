@@ -16,18 +16,29 @@ use super::{
 /// Whether serde_yaml finds in `text` what `tree` has.
 ///
 /// # Errors
-/// The first place at which it does not. serde_yaml's own words are left out: they may quote a secret.
+/// The first place at which it does not.
 pub fn agree(text: &str, tree: &Node) -> Result<(), Fault> {
+    // Read for its syntax alone, no error can quote a value, which may be a secret.
+    if let Err(error) = serde_yaml::from_str::<de::IgnoredAny>(text) {
+        let words = error.to_string();
+        let words = words.split(" at line ").next().unwrap_or_default();
+        return Err(fault(&error, Problem::Syntax(words.to_owned()), None));
+    }
     let read = Same(tree).deserialize(serde_yaml::Deserializer::from_str(text));
-    read.map_err(|error| Fault {
+    let hint = "quote the value, or write it in a simpler form";
+    read.map_err(|error| fault(&error, Problem::Ambiguous, Some(hint.to_owned())))
+}
+
+fn fault(error: &serde_yaml::Error, problem: Problem, hint: Option<String>) -> Fault {
+    Fault {
         place: error.location().map(|location| Place {
             line: location.line(),
             column: location.column(),
         }),
         path: Path::default(),
-        problem: Problem::Ambiguous,
-        hint: Some("quote the value, or write it in a simpler form".to_owned()),
-    })
+        problem,
+        hint,
+    }
 }
 
 /// Reads what this node has, or fails.

@@ -33,7 +33,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let store = store?;
     let identity = identity?;
     let policies = policies?;
-    let warnings = warnings::of(&policies, store.redis.is_some(), identity.keyed);
+    let warnings = warnings::of(&policies, &store, &identity);
     Some(Config {
         server,
         upstream: upstream??,

@@ -58,6 +58,7 @@ pub struct Entry {
 /// The fault after which it cannot.
 pub fn read(text: &str, faults: &mut Vec<Fault>) -> Result<Node, Fault> {
     let mut reader = Reader {
+        text,
         parser: Parser::new_from_str(text),
         faults,
     };
@@ -82,6 +83,7 @@ pub fn read(text: &str, faults: &mut Vec<Fault>) -> Result<Node, Fault> {
 }
 
 struct Reader<'t, 'f> {
+    text: &'t str,
     parser: Parser<'t, StrInput<'t>>,
     faults: &'f mut Vec<Fault>,
 }
@@ -90,7 +92,7 @@ impl<'t> Reader<'t, '_> {
     fn next(&mut self, path: &Path) -> Result<(Event<'t>, Place), Fault> {
         match self.parser.next_event() {
             Some(Ok((event, span))) => Ok((event, place(&span.start))),
-            Some(Err(error)) => Err(syntax(&error, path)),
+            Some(Err(error)) => Err(self.syntax(&error, path)),
             None => Ok((Event::StreamEnd, Place { line: 1, column: 1 })),
         }
     }
@@ -187,6 +189,22 @@ impl<'t> Reader<'t, '_> {
             self.faults.push(unsupported(place, path, TAGS));
         }
     }
+
+    fn syntax(&self, error: &ScanError, path: &Path) -> Fault {
+        let place = place(error.marker());
+        let line = self
+            .text
+            .lines()
+            .nth(place.line.saturating_sub(1))
+            .unwrap_or_default();
+        let hint = "between { } or [ ] a value with ${...} stands in quotes";
+        Fault {
+            place: Some(place),
+            path: path.clone(),
+            problem: Problem::Syntax(error.info().to_owned()),
+            hint: line.contains("${").then(|| hint.to_owned()),
+        }
+    }
 }
 
 fn place(marker: &Marker) -> Place {
@@ -201,15 +219,6 @@ fn unsupported(place: Place, path: &Path, what: &'static str) -> Fault {
         place: Some(place),
         path: path.clone(),
         problem: Problem::Unsupported(what),
-        hint: None,
-    }
-}
-
-fn syntax(error: &ScanError, path: &Path) -> Fault {
-    Fault {
-        place: Some(place(error.marker())),
-        path: path.clone(),
-        problem: Problem::Syntax(error.info().to_owned()),
         hint: None,
     }
 }

@@ -77,7 +77,7 @@ fn hostile_files_are_refused_and_not_expanded() {
 proptest! {
     #[test]
     fn no_bytes_bring_the_loader_down(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = parse(&String::from_utf8_lossy(&bytes));
+        survives(&String::from_utf8_lossy(&bytes))?;
     }
 
     /// Pieces of YAML and of configurations, in any order.
@@ -85,7 +85,7 @@ proptest! {
     fn no_yaml_brings_the_loader_down(
         pieces in proptest::collection::vec(proptest::sample::select(PIECES.to_vec()), 0..40)
     ) {
-        let _ = parse(&pieces.concat());
+        survives(&pieces.concat())?;
     }
 
     /// One character of the shipped configuration replaced or removed, or some inserted.
@@ -99,8 +99,16 @@ proptest! {
         let start = place.index(text.len());
         let end = (start + removed).min(text.len());
         text.splice(start..end, inserted.chars());
-        let _ = parse(&text.into_iter().collect::<String>());
+        survives(&text.into_iter().collect::<String>())?;
     }
+}
+
+/// It is accepted, or refused with at least one reason.
+fn survives(text: &str) -> Result<(), TestCaseError> {
+    if let Err(error) = parse(text) {
+        prop_assert!(!error.faults.is_empty());
+    }
+    Ok(())
 }
 
 const PIECES: [&str; 44] = [

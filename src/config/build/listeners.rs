@@ -52,12 +52,14 @@ pub fn read(root: &mut Section<'_>) -> ServerSettings {
 }
 
 /// Whether a connection to `to` may arrive at `listen`; a free port (0) is never another's.
+///
+/// `0.0.0.0` takes its port on every IPv4 address, `[::]` on every address, since Linux makes it
+/// dual-stack unless told otherwise.
 pub fn reaches(listen: SocketAddr, to: SocketAddr) -> bool {
-    let same_address = listen.ip() == to.ip() || listen.ip().is_unspecified();
-    listen.port() != 0 && listen.port() == to.port() && same_address
+    let every = listen.ip().is_unspecified() && (listen.is_ipv6() || to.is_ipv4());
+    listen.port() != 0 && listen.port() == to.port() && (every || listen.ip() == to.ip())
 }
 
-/// An unspecified address, IPv6 included where it is dual-stack, takes its port on every address.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     reaches(one, other) || reaches(other, one)
 }
@@ -87,4 +89,29 @@ fn any_address(port: u16) -> SocketAddr {
 
 fn available_threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_listeners_collide_where_one_would_take_the_others_connections() {
+        let overlap = |one: &str, other: &str| {
+            let (one, other) = (address(one).expect(one), address(other).expect(other));
+            assert_eq!(super::overlap(one, other), super::overlap(other, one));
+            super::overlap(one, other)
+        };
+        assert!(overlap("127.0.0.1:80", "127.0.0.1:80"));
+        assert!(overlap("0.0.0.0:80", "127.0.0.1:80"));
+        assert!(overlap("[::]:80", "127.0.0.1:80"));
+        assert!(overlap("[::]:80", "0.0.0.0:80"));
+        assert!(!overlap("0.0.0.0:80", "[::1]:80"));
+        assert!(!overlap("127.0.0.1:80", "127.0.0.2:80"));
+        assert!(!overlap("127.0.0.1:80", "127.0.0.1:81"));
+        assert!(
+            !overlap("127.0.0.1:0", "127.0.0.1:0"),
+            "two free ports differ"
+        );
+    }
 }

@@ -99,7 +99,7 @@ fn identifier(section: &mut Section<'_>) -> IdentifierRule {
     if never_missing && missing.is_some_and(|missing| missing != MissingIdentifier::ClientIp) {
         section.conflict(
             "missing_identifier",
-            "has no effect, since every client has an address and identifier names client_ip",
+            "has no effect: client_ip is among the sources, and every client has an address",
             Some("remove client_ip from identifier, or this line"),
         );
     }

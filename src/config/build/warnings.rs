@@ -1,12 +1,20 @@
 //! What is allowed and still worth a word. Nothing here stops a start.
 
+use super::store::{Identity, Store};
 use crate::policy::{Charge, IdentifierSource, Mode, Policy};
 
-/// The warnings about `policies`, and about identifiers that are stored in Redis unkeyed.
-pub fn of(policies: &[Policy], in_redis: bool, keyed: bool) -> Vec<String> {
+/// The warnings about where counters live, under whose name, and about `policies`.
+pub fn of(policies: &[Policy], store: &Store, identity: &Identity) -> Vec<String> {
     let mut warnings = Vec::new();
-    if in_redis && !keyed {
+    if store.redis.is_some() && !identity.keyed {
         warnings.push(FIXED_KEY.to_owned());
+    }
+    let replicas = store.expected_replicas.get();
+    if store.redis.is_none() && replicas > 1 {
+        warnings.push(format!(
+            "store.url is memory:, so each of the {replicas} expected replicas counts alone and \
+             admits the whole of each limit; they share limits through a Redis"
+        ));
     }
     for policy in policies {
         if policy.mode == Mode::Enforce {
