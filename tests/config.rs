@@ -4,6 +4,7 @@
 mod check;
 mod hostile;
 mod mistakes;
+mod shipped;
 
 use std::{
     fs,
@@ -12,88 +13,10 @@ use std::{
 };
 
 use slidegate::{
-    config::{Config, ConfigError, Problem},
+    config::{Config, ConfigError},
     policy::{Charge, FailureMode, IdentifierSource, MissingIdentifier, Mode},
     proxy::response::{DenialBody, ResetFormat},
 };
-
-#[test]
-fn the_shipped_configuration_starts_in_memory_without_any_environment() {
-    let config = Config::load(&root().join("config.yaml"), &|_| None).expect("accepted");
-    assert!(config.redis.is_none());
-    assert_eq!(config.warnings, Vec::<String>::new());
-    let names: Vec<_> = config.policies.iter().map(|policy| &*policy.name).collect();
-    assert_eq!(names, ["per-client", "per-ip"]);
-}
-
-#[test]
-fn the_shipped_configuration_says_what_a_minimal_one_leaves_out() {
-    let shipped = Config::load(&root().join("config.yaml"), &|_| None).expect("accepted");
-    let minimal = parse(
-        "upstream: {address: 127.0.0.1:3000}\n\
-         policies:\n\
-         - {name: per-client, limits: [100/1m], identifier: [header:x-api-key, client_ip]}\n\
-         - {name: per-ip, limits: [1000/1m]}",
-    )
-    .expect("accepted");
-    assert_eq!(format!("{shipped:?}"), format!("{minimal:?}"));
-}
-
-/// An unknown key in every section makes the loader list the known ones.
-#[test]
-fn the_shipped_configuration_shows_every_key_there_is() {
-    let sections = [
-        "shutdown",
-        "upstream",
-        "store",
-        "identity",
-        "responses",
-        "near_limit",
-        "log",
-    ];
-    let sections = sections.map(|section| format!("{section}: {{zz: 1}}\n"));
-    let odd = format!("zz: 1\n{}policies: [{{zz: 1}}]", sections.concat());
-    let faults = parse(&odd).expect_err("unknown keys").faults;
-    let lists = faults.into_iter().filter_map(|fault| match fault.problem {
-        Problem::UnknownKey { known } => Some(known),
-        _ => None,
-    });
-    let lists: Vec<_> = lists.collect();
-    assert_eq!(lists.len(), sections.len() + 2, "one list a section");
-    let shipped = text(&root().join("config.yaml"));
-    for key in lists.concat() {
-        let shown = shipped.lines().any(|line| {
-            let line = line.trim_start_matches([' ', '#', '-']);
-            line.strip_prefix(key)
-                .is_some_and(|rest| rest.starts_with(':'))
-        });
-        assert!(shown, "config.yaml does not show {key}");
-    }
-}
-
-#[test]
-fn the_shipped_configuration_uses_redis_and_the_secret_where_the_environment_has_them() {
-    let load = |secret: bool| {
-        let env = move |name: &str| match name {
-            "REDIS_URL" => Some("redis://:pass%2Fword@redis:6379/1".to_owned()),
-            "UPSTREAM" => Some("app:8080".to_owned()),
-            "SLIDEGATE_SECRET" => secret.then(|| "0123".to_owned()),
-            _ => None,
-        };
-        Config::load(&root().join("config.yaml"), &env).expect("accepted")
-    };
-    let config = load(true);
-    let redis = config.redis.expect("Redis");
-    assert_eq!(redis.url, "redis://:pass%2Fword@redis:6379/1");
-    assert_eq!(redis.budget, Duration::from_millis(25));
-    assert_eq!(config.upstream.address, "app:8080");
-    assert_eq!(config.warnings, Vec::<String>::new());
-    let warnings = load(false).warnings;
-    assert!(
-        matches!(warnings.as_slice(), [one] if one.contains("a fixed key is used")),
-        "{warnings:?}"
-    );
-}
 
 #[test]
 fn every_example_is_accepted() {
@@ -104,22 +27,6 @@ fn every_example_is_accepted() {
             panic!("{error}");
         }
     }
-}
-
-#[test]
-fn every_yaml_block_with_policies_in_the_readme_is_accepted() {
-    let readme = fs::read_to_string(root().join("README.md"))
-        .expect("README.md, whose YAML blocks this test walks");
-    let mut found = 0;
-    for block in yaml_blocks(&readme) {
-        if block.contains("policies:") {
-            found += 1;
-            if let Err(error) = Config::parse(&block, "README.md", &|_| None) {
-                panic!("{error}\nin the block\n{block}");
-            }
-        }
-    }
-    assert!(found > 0, "README.md has no ```yaml block with policies:");
 }
 
 #[test]
@@ -252,21 +159,6 @@ fn what_is_allowed_and_risky_is_warned_about() {
         matches!(told.as_slice(), [one] if one.contains("no request is ever admitted")),
         "{told:?}"
     );
-}
-
-/// The contents of every block fenced as ```` ```yaml ````, without the indentation of its fence.
-fn yaml_blocks(markdown: &str) -> Vec<String> {
-    let mut blocks = Vec::new();
-    let mut lines = markdown.lines();
-    while let Some(line) = lines.next() {
-        if line.trim() == "```yaml" {
-            let indent = line.len() - line.trim_start().len();
-            let block = lines.by_ref().take_while(|line| line.trim() != "```");
-            let block: Vec<_> = block.map(|line| line.get(indent..).unwrap_or("")).collect();
-            blocks.push(block.join("\n"));
-        }
-    }
-    blocks
 }
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
