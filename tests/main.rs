@@ -7,5 +7,6 @@ mod redis_store;
 mod responses;
 mod shutdown;
 mod startup;
+mod store_conformance;
 mod support;
 mod upstream;

@@ -178,6 +178,9 @@ impl RedisStore {
     }
 
     pub(super) async fn give_back(&self, charged: &[Charged<'_>]) -> Result<(), StoreError> {
+        if charged.is_empty() {
+            return Ok(());
+        }
         let mut exchange = self.connection.exchange();
         let call = exchange.run(&self.scripts.give_back, |command| {
             script::write_give_back(command, &self.namespace, charged);
@@ -187,6 +190,9 @@ impl RedisStore {
     }
 
     pub(super) async fn forget(&self, demands: &[Demand<'_>], at: At) -> Result<(), StoreError> {
+        if demands.is_empty() {
+            return Ok(());
+        }
         let mut exchange = self.connection.exchange();
         let calls = self.delete(&mut exchange, demands, at);
         let deleted = timeout(self.budget, calls).await;
@@ -201,9 +207,6 @@ impl RedisStore {
         demands: &[Demand<'_>],
         at: At,
     ) -> Result<(), StoreError> {
-        if demands.is_empty() {
-            return Ok(());
-        }
         let now = match at {
             At::Now => script::read_time(exchange.call(&redis::cmd("TIME")).await?)?,
             At::Stamp(stamp) => stamp,

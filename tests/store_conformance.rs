@@ -1,0 +1,356 @@
+//! What every store promises, run over each of them.
+//!
+//! Time is given ([`At::Stamp`]), so that every promise is about exact moments.
+
+use slidegate::{
+    ratelimit::{Timestamp, Wait},
+    store::{At, Charged, Store},
+};
+
+use crate::support::{demand::*, redis::RedisServer};
+
+/// Runs each promise over each store.
+macro_rules! conformance {
+    ($($promise:ident)*) => {
+        mod redis {
+            $(
+                #[tokio::test]
+                async fn $promise() {
+                    let server = super::RedisServer::start();
+                    super::$promise(&server.store()).await;
+                }
+            )*
+        }
+
+        // For the merger: uncomment once the memory store has a body, and import what it names.
+        // mod memory {
+        //     $(
+        //         #[tokio::test]
+        //         async fn $promise() {
+        //             let settings = super::MemorySettings { max_counters: 1_000 };
+        //             let store = super::MemoryStore::new(settings, super::Clock::system());
+        //             super::$promise(&super::Store::Memory(store)).await;
+        //         }
+        //     )*
+        // }
+    };
+}
+
+conformance! {
+    a_fresh_identifier_has_its_whole_quota_and_counts_from_the_first_unit
+    a_request_denied_by_one_limit_is_charged_to_none
+    every_demand_of_a_denied_group_tells_its_own_outcome
+    groups_of_one_call_are_decided_and_charged_each_on_its_own
+    a_denied_request_charges_nothing
+    a_peek_charges_nothing_and_its_denial_stops_the_group
+    a_charge_is_made_whatever_the_counts_say
+    a_charge_is_not_made_in_a_group_that_is_denied
+    a_cost_is_admitted_if_all_of_it_fits
+    a_quota_of_0_and_a_cost_above_the_quota_are_never_admitted
+    the_last_moment_of_a_window_counts_in_it_and_the_next_one_in_the_next
+    the_previous_window_weighs_by_what_the_trailing_window_covers
+    a_window_two_ago_is_forgotten
+    windows_above_a_day_are_counted_in_seconds
+    a_client_below_its_rate_is_never_denied
+    stamps_that_go_back_are_decided_at_their_own_time
+    two_policies_count_one_identifier_apart
+    two_windows_of_one_policy_count_apart
+    a_raised_or_lowered_quota_keeps_the_counter
+    units_are_given_back_in_the_window_charged
+    giving_back_never_goes_below_0_and_creates_no_counter
+    a_forgotten_identifier_starts_anew_and_others_do_not
+    the_epochs_first_window_has_no_previous_one
+    no_groups_have_no_replies
+}
+
+/// A moment in window 28,000,000 of 1 m.
+fn at(elapsed_ms: u64) -> At {
+    At::Stamp(Timestamp::from_millis(28_000_000 * 60_000 + elapsed_ms))
+}
+
+async fn a_fresh_identifier_has_its_whole_quota_and_counts_from_the_first_unit(store: &Store) {
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let decision = take(store, demand("p", 1, "3/1m"), at(0)).await;
+        assert_eq!(decision.charged, decision.allowed);
+        assert_eq!(
+            At::Stamp(decision.now),
+            at(0),
+            "the time of the decision is the store's"
+        );
+        seen.push((
+            decision.allowed,
+            decision.counts.current,
+            decision.remaining(),
+        ));
+    }
+    let expected = [
+        (true, 0, 2),
+        (true, 1, 1),
+        (true, 2, 0),
+        (false, 3, 0),
+        (false, 3, 0),
+    ];
+    assert_eq!(seen, expected);
+}
+
+async fn a_request_denied_by_one_limit_is_charged_to_none(store: &Store) {
+    let (wide, narrow) = (demand("wide", 1, "10/1m"), demand("narrow", 1, "1/1h"));
+    for (order, name) in [([wide, narrow], "last"), ([narrow, wide], "first")] {
+        take_group(store, &order, at(0)).await.expect(name);
+        assert_eq!(
+            counts(store, wide, at(0)).await,
+            (1, 0),
+            "the narrow one {name}"
+        );
+        assert_eq!(
+            counts(store, narrow, at(0)).await,
+            (1, 0),
+            "the narrow one {name}"
+        );
+    }
+}
+
+async fn every_demand_of_a_denied_group_tells_its_own_outcome(store: &Store) {
+    let group = [
+        demand("wide", 1, "10/1m"),
+        demand("none", 1, "0/1m"),
+        demand("last", 1, "1/1m"),
+    ];
+    let decisions = take_group(store, &group, at(0)).await.expect("a decision");
+    let outcomes: Vec<_> = decisions
+        .iter()
+        .map(|one| (one.allowed, one.charged))
+        .collect();
+    assert_eq!(outcomes, [(true, false), (false, false), (true, false)]);
+}
+
+async fn groups_of_one_call_are_decided_and_charged_each_on_its_own(store: &Store) {
+    let (enforced, shadow) = (demand("enforced", 1, "1/1m"), demand("shadow", 1, "2/1m"));
+    let mut outcomes = Vec::new();
+    for _ in 0..3 {
+        let replies = store
+            .take(&[group(&[enforced]), group(&[shadow])], at(0))
+            .await;
+        let charged = |index: usize| replies[index].as_ref().expect("a decision")[0].charged;
+        outcomes.push((charged(0), charged(1)));
+    }
+    assert_eq!(outcomes, [(true, true), (false, true), (false, false)]);
+}
+
+async fn a_denied_request_charges_nothing(store: &Store) {
+    for _ in 0..10 {
+        take(store, demand("p", 1, "4/1m"), at(0)).await;
+    }
+    assert_eq!(counts(store, demand("p", 1, "4/1m"), at(0)).await, (4, 0));
+}
+
+async fn a_peek_charges_nothing_and_its_denial_stops_the_group(store: &Store) {
+    let (asked, taken) = (demand("asked", 1, "1/1m"), demand("taken", 1, "5/1m"));
+    let open = take_group(store, &[peek(asked), taken], at(0))
+        .await
+        .expect("a decision");
+    assert!(open[0].allowed && !open[0].charged && open[1].charged);
+    assert_eq!(open[0].remaining(), 1, "it is still to be had");
+
+    take(store, asked, at(0)).await;
+    let shut = take_group(store, &[peek(asked), taken], at(0))
+        .await
+        .expect("a decision");
+    assert!(!shut[0].allowed && shut[1].allowed && !shut[1].charged);
+    assert_eq!(counts(store, taken, at(0)).await, (1, 0));
+}
+
+async fn a_charge_is_made_whatever_the_counts_say(store: &Store) {
+    let mut outcomes = Vec::new();
+    for _ in 0..3 {
+        let decision = take(store, charge(demand("p", 1, "1/1m")), at(0)).await;
+        outcomes.push((decision.counts.current, decision.allowed, decision.charged));
+    }
+    assert_eq!(
+        outcomes,
+        [(0, true, true), (1, false, true), (2, false, true)]
+    );
+}
+
+async fn a_charge_is_not_made_in_a_group_that_is_denied(store: &Store) {
+    let charged = charge(demand("charged", 1, "9/1m"));
+    let group = [charged, demand("none", 1, "0/1m")];
+    take_group(store, &group, at(0)).await.expect("a decision");
+    assert_eq!(counts(store, charged, at(0)).await, (0, 0));
+}
+
+async fn a_cost_is_admitted_if_all_of_it_fits(store: &Store) {
+    let ten = |units| costing(units, demand("p", 1, "10/1m"));
+    assert_eq!(take(store, ten(7), at(0)).await.remaining(), 3);
+    assert!(!take(store, ten(4), at(0)).await.allowed);
+    assert_eq!(take(store, ten(3), at(0)).await.remaining(), 0);
+    assert_eq!(counts(store, ten(1), at(0)).await, (10, 0));
+}
+
+async fn a_quota_of_0_and_a_cost_above_the_quota_are_never_admitted(store: &Store) {
+    for never in [demand("ban", 1, "0/1m"), costing(4, demand("p", 1, "3/1m"))] {
+        let decision = take(store, never, at(0)).await;
+        assert_eq!(
+            (decision.allowed, decision.retry_after()),
+            (false, Some(Wait::Never))
+        );
+        assert_eq!(counts(store, never, at(0)).await, (0, 0));
+    }
+}
+
+async fn the_last_moment_of_a_window_counts_in_it_and_the_next_one_in_the_next(store: &Store) {
+    let one = demand("p", 1, "9/1m");
+    take(store, one, at(0)).await;
+    take(store, one, at(59_999)).await;
+    assert_eq!(counts(store, one, at(59_999)).await, (2, 0));
+    assert_eq!(counts(store, one, at(60_000)).await, (0, 2));
+    take(store, one, at(60_000)).await;
+    assert_eq!(counts(store, one, at(60_000)).await, (1, 2));
+    assert_eq!(counts(store, one, at(119_999)).await, (1, 2));
+    assert_eq!(counts(store, one, at(120_000)).await, (0, 1));
+}
+
+async fn the_previous_window_weighs_by_what_the_trailing_window_covers(store: &Store) {
+    let one = demand("p", 1, "1/1m");
+    assert!(take(store, one, at(59_900)).await.allowed);
+    assert!(
+        !take(store, one, at(60_000)).await.allowed,
+        "all of it is covered"
+    );
+    assert!(
+        take(store, one, at(60_001)).await.allowed,
+        "not quite all of it"
+    );
+}
+
+async fn a_window_two_ago_is_forgotten(store: &Store) {
+    let five = demand("p", 1, "5/1m");
+    for window in [0, 2, 4, 6] {
+        for units in 0..8 {
+            let decision = take(store, five, at(window * 60_000)).await;
+            assert_eq!(
+                decision.allowed,
+                units < 5,
+                "unit {units} of window {window}"
+            );
+            assert_eq!(decision.counts.previous, 0);
+        }
+    }
+}
+
+async fn windows_above_a_day_are_counted_in_seconds(store: &Store) {
+    let one = demand("p", 1, "1/2d");
+    let second = |elapsed: u64, ms: u64| {
+        let start = 10_000 * 2 * 86_400;
+        At::Stamp(Timestamp::from_millis((start + elapsed) * 1000 + ms))
+    };
+    assert!(take(store, one, second(100, 0)).await.allowed);
+    let turn = 2 * 86_400;
+    assert_eq!(counts(store, one, second(turn - 1, 999)).await, (1, 0));
+    assert!(
+        !take(store, one, second(turn, 999)).await.allowed,
+        "still second 0"
+    );
+    assert!(take(store, one, second(turn + 1, 0)).await.allowed);
+}
+
+async fn a_client_below_its_rate_is_never_denied(store: &Store) {
+    for tick in 0..90 {
+        let decision = take(store, demand("p", 1, "7/1m"), at(tick * 10_000)).await;
+        assert!(decision.allowed, "request {tick}, one every ten seconds");
+    }
+}
+
+async fn stamps_that_go_back_are_decided_at_their_own_time(store: &Store) {
+    let two = demand("p", 1, "2/1m");
+    take(store, two, at(0)).await;
+    take(store, two, at(300_000)).await;
+    take(store, two, at(300_000)).await;
+    assert!(!take(store, two, at(300_000)).await.allowed);
+    let back = take(store, two, at(1)).await;
+    assert_eq!((back.allowed, back.counts.current), (true, 1));
+    assert!(!take(store, two, at(2)).await.allowed);
+    assert_eq!(counts(store, two, at(300_000)).await, (2, 0));
+}
+
+async fn two_policies_count_one_identifier_apart(store: &Store) {
+    take(store, demand("a", 1, "5/1m"), at(0)).await;
+    assert_eq!(counts(store, demand("a", 1, "5/1m"), at(0)).await, (1, 0));
+    assert_eq!(counts(store, demand("b", 1, "5/1m"), at(0)).await, (0, 0));
+    assert_eq!(counts(store, demand("a", 2, "5/1m"), at(0)).await, (0, 0));
+}
+
+async fn two_windows_of_one_policy_count_apart(store: &Store) {
+    let (minute, hour) = (demand("p", 1, "9/1m"), demand("p", 1, "9/1h"));
+    take_group(store, &[minute, hour], at(0))
+        .await
+        .expect("a decision");
+    take(store, hour, at(0)).await;
+    assert_eq!(counts(store, minute, at(0)).await, (1, 0));
+    assert_eq!(counts(store, hour, at(0)).await, (2, 0));
+}
+
+async fn a_raised_or_lowered_quota_keeps_the_counter(store: &Store) {
+    for _ in 0..5 {
+        take(store, demand("p", 1, "5/1m"), at(0)).await;
+    }
+    assert!(take(store, demand("p", 1, "6/1m"), at(0)).await.allowed);
+    let lowered = take(store, demand("p", 1, "2/1m"), at(0)).await;
+    assert_eq!(
+        (lowered.allowed, lowered.counts.current, lowered.remaining()),
+        (false, 6, 0)
+    );
+}
+
+async fn units_are_given_back_in_the_window_charged(store: &Store) {
+    let three = costing(3, demand("p", 1, "9/1m"));
+    let early = take(store, three, at(0)).await;
+    take(store, three, at(60_000)).await;
+    let window_number = early.position().number;
+    let charged = Charged {
+        demand: three,
+        window_number,
+    };
+    store.give_back(&[charged]).await.expect("an answer");
+    assert_eq!(counts(store, three, at(60_000)).await, (3, 0));
+}
+
+async fn giving_back_never_goes_below_0_and_creates_no_counter(store: &Store) {
+    let (one, absent) = (demand("p", 1, "9/1m"), demand("p", 2, "9/1m"));
+    let window_number = take(store, one, at(0)).await.position().number;
+    let charged = |demand| Charged {
+        demand,
+        window_number,
+    };
+    let more = [charged(costing(5, one)), charged(absent), charged(one)];
+    store.give_back(&more).await.expect("an answer");
+    assert_eq!(counts(store, one, at(0)).await, (0, 0));
+    assert_eq!(counts(store, absent, at(0)).await, (0, 0));
+    take(store, one, at(0)).await;
+    assert_eq!(counts(store, one, at(0)).await, (1, 0), "it counts on");
+}
+
+async fn a_forgotten_identifier_starts_anew_and_others_do_not(store: &Store) {
+    let (one, other) = (demand("p", 1, "9/1m"), demand("p", 2, "9/1m"));
+    for demand in [one, other] {
+        take(store, demand, at(0)).await;
+        take(store, demand, at(60_000)).await;
+    }
+    store.forget(&[one], at(60_000)).await.expect("an answer");
+    assert_eq!(counts(store, one, at(60_000)).await, (0, 0));
+    assert_eq!(counts(store, other, at(60_000)).await, (1, 1));
+}
+
+async fn the_epochs_first_window_has_no_previous_one(store: &Store) {
+    let one = demand("p", 1, "9/1m");
+    let epoch = At::Stamp(Timestamp::from_millis(0));
+    take(store, one, epoch).await;
+    assert_eq!(counts(store, one, epoch).await, (1, 0));
+}
+
+async fn no_groups_have_no_replies(store: &Store) {
+    assert!(store.take(&[], at(0)).await.is_empty());
+    store.give_back(&[]).await.expect("nothing to do");
+    store.forget(&[], at(0)).await.expect("nothing to do");
+}
