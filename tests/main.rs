@@ -2,6 +2,7 @@
 //! dependencies are linked once.
 
 mod config;
+mod differential;
 mod properties;
 mod redis_store;
 mod responses;

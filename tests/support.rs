@@ -3,6 +3,7 @@
 pub mod app;
 pub mod binary;
 pub mod demand;
+pub mod random;
 pub mod redis;
 pub mod upstream;
 pub mod wire;
