@@ -17,8 +17,8 @@ use tempfile::TempDir;
 
 const PROGRAM: &str = "redis-server";
 
-/// Longer than anything here takes on a busy machine.
-const BOUND: Duration = Duration::from_secs(30);
+/// Longer than anything here takes on a busy machine: a budget, or a bound to polling.
+pub const PATIENT: Duration = Duration::from_secs(30);
 
 /// A `redis-server` without persistence.
 pub struct RedisServer {
@@ -85,7 +85,7 @@ impl RedisServer {
 
     /// A store on it, over TCP, that is patient; it lives on the current runtime.
     pub fn store(&self) -> Store {
-        self.store_with(BOUND, Clock::system())
+        self.store_with(PATIENT, Clock::system())
     }
 
     /// A store on it with a budget and a clock.
@@ -147,7 +147,7 @@ impl RedisServer {
         let client = format!("unix:{}", self.directory.path().join("socket").display());
         let client = redis::Client::open(client).expect("a Redis URL");
         let started = clock::instant();
-        while clock::elapsed(started) < BOUND {
+        while clock::elapsed(started) < PATIENT {
             if process.try_wait().expect("it is our child").is_some() {
                 self.process = None;
                 return false;
@@ -187,7 +187,7 @@ pub fn open_store(url: &str, budget: Duration, clock: Clock) -> Store {
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let started = clock::instant();
     while !holds().await {
-        assert!(clock::elapsed(started) < BOUND, "not in time: {what}");
+        assert!(clock::elapsed(started) < PATIENT, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -14,7 +14,7 @@ use redis::{
 };
 use tokio::{sync::mpsc, time};
 
-use super::{Link, Shared};
+use super::{Link, Shared, error_text};
 use crate::clock;
 
 /// An attempt takes no longer: name, TCP, authentication and probe together.
@@ -146,7 +146,7 @@ impl Dialer {
 
     /// A server that does not know `HELLO` quotes it, password and all.
     fn without_password(&self, error: &RedisError) -> String {
-        let text = error.to_string();
+        let text = error_text(error);
         match self.info().redis_settings().password() {
             Some(password) if !password.is_empty() => text.replace(password, "***"),
             _ => text,
