@@ -1,6 +1,7 @@
 //! What slidegate promises, tested from outside: one module per promise area, one binary, so that the
 //! dependencies are linked once.
 
+mod atomicity;
 mod config;
 mod differential;
 mod properties;

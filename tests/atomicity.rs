@@ -1,0 +1,140 @@
+//! No unit too many, however many ask at once.
+//!
+//! Many tasks of two stores, each with its own connection, take from one identifier over several real
+//! windows of a second. Every charge of a window found a different count, so the replies can be put in
+//! the order in which Redis ran them, and decided again one after another by [`decide`]: that is the
+//! oracle. That it can fail is shown by a limiter that reads and then writes.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use redis::AsyncCommands;
+use slidegate::{
+    clock::Clock,
+    ratelimit::{Algorithm, Cost, Counts, Decision, Limit, Timestamp, decide},
+    store::{At, StoreError},
+};
+use tokio::task::JoinSet;
+
+use crate::support::{demand::*, redis::*};
+
+const LIMIT: &str = "50/1s";
+const TASKS: usize = 64;
+const WINDOWS: u64 = 4;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_stores_with_many_tasks_admit_not_one_unit_too_many() {
+    let server = RedisServer::start();
+    let mut tasks = JoinSet::new();
+    for offset in [0, 90_000] {
+        let store = server.store_with(PATIENT, Clock::skewed(offset));
+        let store = Arc::new(store);
+        for _ in 0..TASKS {
+            let store = Arc::clone(&store);
+            tasks.spawn(async move {
+                let mut replies = Vec::new();
+                while !is_over(&replies) {
+                    match take_group(&store, &[demand("p", 1, LIMIT)], At::Now).await {
+                        Ok(decisions) => replies.push(decisions[0]),
+                        // Charged nothing.
+                        Err(StoreError::WindowTurned) => {}
+                        Err(error) => panic!("no decision: {error}"),
+                    }
+                }
+                replies
+            });
+        }
+    }
+    let replies: Vec<_> = tasks.join_all().await.concat();
+    let admitted = replies.iter().filter(|reply| reply.charged).count();
+    assert!(admitted > 50, "{admitted} of {} admitted", replies.len());
+    assert_eq!(faults(replies), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_oracle_finds_out_a_limiter_that_reads_and_then_writes() {
+    let server = RedisServer::start();
+    let client = redis::Client::open(server.url()).expect("a Redis URL");
+    let connection = client
+        .get_multiplexed_async_connection()
+        .await
+        .expect("it answers");
+    let clock = Clock::system();
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let (mut connection, clock) = (connection.clone(), clock.clone());
+        tasks.spawn(async move {
+            let mut replies = Vec::new();
+            while !is_over(&replies) {
+                replies.push(naive(&mut connection, clock.now()).await);
+            }
+            replies
+        });
+    }
+    let replies = tasks.join_all().await.concat();
+    assert!(!faults(replies).is_empty());
+}
+
+/// GET, GET, then INCR: what two tasks do at the same time, both do with the same counts.
+async fn naive(connection: &mut impl AsyncCommands, now: Timestamp) -> Decision {
+    let limit: Limit = LIMIT.parse().expect("a limit");
+    let number = limit.window().position(now).number;
+    let key = format!("naive:{number}");
+    let current: Option<u64> = connection.get(&key).await.expect("a count");
+    let previous = format!("naive:{}", number - 1);
+    let previous: Option<u64> = connection.get(previous).await.expect("a count");
+    let counts = Counts {
+        current: current.unwrap_or(0),
+        previous: previous.unwrap_or(0),
+    };
+    let mut decision = decide(Algorithm::default(), limit, counts, Cost::ONE, now);
+    if decision.allowed {
+        let _: u64 = connection.incr(&key, 1).await.expect("a count");
+        decision.charged = true;
+    }
+    decision
+}
+
+/// Whether these replies, of one task, span enough windows.
+fn is_over(replies: &[Decision]) -> bool {
+    match (replies.first(), replies.last()) {
+        (Some(first), Some(last)) => last.position().number - first.position().number >= WINDOWS,
+        _ => false,
+    }
+}
+
+/// What is wrong with these replies, each at the place where it is.
+fn faults(replies: Vec<Decision>) -> Vec<String> {
+    let mut windows = BTreeMap::<u64, Vec<Decision>>::new();
+    for reply in replies {
+        windows
+            .entry(reply.position().number)
+            .or_default()
+            .push(reply);
+    }
+    let mut faults = Vec::new();
+    let mut charged_before = (0, 0);
+    for (number, mut replies) in windows {
+        // A denial saw the count that the charge after it found.
+        replies.sort_by_key(|reply| (reply.counts.current, reply.charged));
+        let (previous_number, previous_count) = charged_before;
+        let previous = if previous_number + 1 == number {
+            previous_count
+        } else {
+            0
+        };
+        let mut current = 0;
+        for reply in replies {
+            let counts = Counts { current, previous };
+            let mut expected = decide(reply.algorithm, reply.limit, counts, reply.cost, reply.now);
+            expected.charged = expected.allowed;
+            if reply != expected {
+                faults.push(format!(
+                    "window {number}: {reply:?} instead of {expected:?}"
+                ));
+            }
+            current += if reply.charged { reply.cost.units() } else { 0 };
+        }
+        charged_before = (number, current);
+    }
+    faults
+}
