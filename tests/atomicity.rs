@@ -1,7 +1,7 @@
 //! No unit too many, however many ask at once.
 //!
-//! Many tasks of two stores, each with its own connection, take from one identifier over several real
-//! windows of a second. Every charge of a window found a different count, so the replies can be put in
+//! Many tasks of two stores, and many connections to two proxies, take from one identifier over several
+//! real windows of a second. Every charge of a window found a different count, so the replies can be put in
 //! the order in which Redis ran them, and decided again one after another by [`decide`]: that is the
 //! oracle. That it can fail is shown by a limiter that reads and then writes.
 
@@ -15,7 +15,7 @@ use slidegate::{
 };
 use tokio::task::JoinSet;
 
-use crate::support::{demand::*, redis::*};
+use crate::support::{app::App, demand::*, redis::*, relay::Relay, upstream::Upstream};
 
 const LIMIT: &str = "50/1s";
 const TASKS: usize = 64;
@@ -48,6 +48,75 @@ async fn two_stores_with_many_tasks_admit_not_one_unit_too_many() {
     let admitted = replies.iter().filter(|reply| reply.charged).count();
     assert!(admitted > 50, "{admitted} of {} admitted", replies.len());
     assert_eq!(faults(replies), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_proxies_with_64_connections_each_admit_not_one_unit_too_many() {
+    let server = RedisServer::start();
+    let relay = Relay::to(([127, 0, 0, 1], server.port()).into());
+    let upstream = Upstream::start();
+    let yaml = format!(
+        "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: 10s}}\n\
+         policies: [{{name: p, identifier: [header:x-api-key], limits: [{LIMIT}]}}]\n",
+        upstream.address,
+        relay.url()
+    );
+    // Their clocks disagree by a minute and a half: Redis's decides.
+    let proxies = [0, 90_000].map(|skew| App::start_at(&yaml, Clock::skewed(skew)));
+    let started = Clock::system();
+    let last = started.now().as_seconds() + WINDOWS;
+    let mut tasks = JoinSet::new();
+    for proxy in &proxies {
+        for _ in 0..TASKS {
+            let (url, clock) = (proxy.url("/"), started.clone());
+            tasks.spawn(async move {
+                let client = reqwest::Client::new();
+                let mut statuses = Vec::new();
+                while clock.now().as_seconds() <= last {
+                    let request = client.get(&url).header("x-api-key", "the same");
+                    statuses.push(request.send().await.expect("a response").status());
+                }
+                statuses
+            });
+        }
+    }
+    let statuses = tasks.join_all().await.concat();
+    let answered = |status: u16| statuses.iter().filter(|found| **found == status).count();
+
+    let replies: Vec<Decision> = relay.answers().iter().filter_map(take_reply).collect();
+    let charged = replies.iter().filter(|reply| reply.charged).count();
+    assert!(charged > 50, "{charged} of {} admitted", replies.len());
+    assert_eq!(answered(200), charged, "every charge is an answer");
+    assert_eq!(
+        answered(200) + answered(429),
+        statuses.len(),
+        "and there are no others"
+    );
+    assert_eq!(faults(replies), Vec::<String>::new());
+}
+
+/// The decision in a reply to a call about one demand, if it is one: time, status, allowed, C, P.
+fn take_reply(reply: &redis::Value) -> Option<Decision> {
+    let redis::Value::Array(items) = reply else {
+        return None;
+    };
+    let number = |item: &redis::Value| match item {
+        redis::Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    let numbers: Vec<u64> = items.iter().filter_map(number).collect();
+    let &[now, status, allowed, current, previous] = &numbers[..] else {
+        return None;
+    };
+    Some(Decision {
+        algorithm: Algorithm::default(),
+        limit: LIMIT.parse().expect("a limit"),
+        cost: Cost::ONE,
+        counts: Counts { current, previous },
+        now: Timestamp::from_millis(now),
+        allowed: allowed == 1,
+        charged: status == 1,
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

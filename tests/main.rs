@@ -4,6 +4,7 @@
 mod atomicity;
 mod config;
 mod differential;
+mod failure_modes;
 mod properties;
 mod redis_store;
 mod responses;

@@ -5,5 +5,6 @@ pub mod binary;
 pub mod demand;
 pub mod random;
 pub mod redis;
+pub mod relay;
 pub mod upstream;
 pub mod wire;

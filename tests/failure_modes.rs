@@ -1,0 +1,164 @@
+//! Redis away, at start or later: what each failure mode does, and who is said to have decided.
+
+use reqwest::{Response, StatusCode};
+
+use crate::support::{
+    app::App,
+    redis::{RedisServer, eventually},
+    upstream::Upstream,
+};
+
+fn app(server: &RedisServer, upstream: &Upstream, settings: &str, policies: &str) -> App {
+    App::start(&format!(
+        "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: 1s{settings}}}\npolicies:\n{policies}\n",
+        upstream.address,
+        server.url()
+    ))
+}
+
+async fn get(app: &App) -> Response {
+    reqwest::get(app.url("/")).await.expect("a response")
+}
+
+fn decisions(policy: &str, decision: &str, by: &str) -> String {
+    format!(
+        "slidegate_decisions_total{{decided_by=\"{by}\",decision=\"{decision}\",mode=\"enforce\",plan=\"\",policy=\"{policy}\"}}"
+    )
+}
+
+#[tokio::test]
+async fn without_redis_at_start_local_decides_at_this_proxy_s_share_and_tells_the_configured_limit()
+{
+    let (server, upstream) = (RedisServer::absent(), Upstream::start());
+    let policy = "  - {name: p, identifier: [client_ip], limits: [6/1h]}";
+    let app = app(&server, &upstream, ", expected_replicas: 3", policy);
+    for remaining in ["1", "0"] {
+        let response = get(&app).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["x-ratelimit-limit"], "6");
+        assert_eq!(
+            response.headers()["x-ratelimit-remaining"],
+            remaining,
+            "of a share of 2"
+        );
+    }
+    let denied = get(&app).await;
+    assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(denied.headers().contains_key("retry-after"));
+    assert_eq!(app.metric(&decisions("p", "allow", "local")).await, 2.0);
+    assert_eq!(app.metric(&decisions("p", "deny", "local")).await, 1.0);
+    assert_eq!(app.metric("slidegate_store_breaker_tripped").await, 1.0);
+    assert_eq!(
+        app.metric("slidegate_store_errors_total{kind=\"disconnected\"}")
+            .await,
+        3.0
+    );
+}
+
+#[tokio::test]
+async fn without_redis_allow_lets_pass_and_tells_no_limits() {
+    let (server, upstream) = (RedisServer::absent(), Upstream::start());
+    let policy = "  - {name: p, identifier: [client_ip], limits: [1/1h], failure_mode: allow}";
+    let app = app(&server, &upstream, "", policy);
+    for _ in 0..3 {
+        let response = get(&app).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert!(!response.headers().contains_key("x-ratelimit-limit"));
+        assert!(!response.headers().contains_key("ratelimit-policy"));
+    }
+    assert_eq!(
+        app.metric(&decisions("p", "allow", "failure_mode")).await,
+        3.0
+    );
+}
+
+#[tokio::test]
+async fn without_redis_deny_wins_answers_503_and_charges_nothing() {
+    let (server, upstream) = (RedisServer::absent(), Upstream::start());
+    let policies = "  - {name: strict, identifier: [client_ip], limits: [9/1h], failure_mode: deny}\n  \
+                      - {name: lenient, identifier: [client_ip], limits: [1/1m], failure_mode: local}";
+    let app = app(&server, &upstream, "", policies);
+    for _ in 0..3 {
+        let response = get(&app).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()["retry-after"], "1");
+        assert!(!response.headers().contains_key("x-ratelimit-limit"));
+        let problem = response.text().await.expect("a body");
+        assert!(problem.contains("temporary-reduced-capacity"), "{problem}");
+    }
+    assert!(upstream.seen().is_empty());
+    assert_eq!(
+        app.metric(&decisions("strict", "deny", "failure_mode"))
+            .await,
+        3.0
+    );
+    assert_eq!(
+        app.metric(&decisions("lenient", "allow", "local")).await,
+        0.0,
+        "spared"
+    );
+}
+
+#[tokio::test]
+async fn a_shadow_policy_has_no_failure_mode() {
+    let (server, upstream) = (RedisServer::absent(), Upstream::start());
+    let policy =
+        "  - {name: p, identifier: [client_ip], limits: [1/1h], failure_mode: deny, mode: shadow}";
+    let app = app(&server, &upstream, "", policy);
+    assert_eq!(get(&app).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn redis_decides_from_the_moment_it_is_there_and_again_after_each_outage() {
+    let (mut server, upstream) = (RedisServer::absent(), Upstream::start());
+    let policy = "  - {name: p, identifier: [client_ip], limits: [100000/1h]}";
+    let app = app(&server, &upstream, "", policy);
+    let decided_by_now = async |by: &str| {
+        let series = decisions("p", "allow", by);
+        let before = app.metric(&series).await;
+        assert_eq!(
+            get(&app).await.status(),
+            StatusCode::OK,
+            "no outage shows to a client"
+        );
+        app.metric(&series).await > before
+    };
+    eventually("local decides", async || decided_by_now("local").await).await;
+    for _ in 0..2 {
+        server.restart();
+        eventually("Redis decides", async || decided_by_now("store").await).await;
+        assert_eq!(app.metric("slidegate_store_breaker_tripped").await, 0.0);
+        server.kill();
+        eventually("local decides", async || decided_by_now("local").await).await;
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_redis_costs_a_request_no_more_than_the_budget_and_then_nothing() {
+    let (server, upstream) = (RedisServer::start(), Upstream::start());
+    let app = App::start(&format!(
+        "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: 20ms}}\n\
+         policies: [{{name: p, identifier: [client_ip], limits: [100000/1h]}}]\n",
+        upstream.address,
+        server.url()
+    ));
+    get(&app).await;
+    server.pause();
+    eventually("the breaker trips", async || {
+        assert_eq!(get(&app).await.status(), StatusCode::OK);
+        app.metric("slidegate_store_breaker_tripped").await == 1.0
+    })
+    .await;
+    let waited = app.metric("slidegate_store_duration_seconds_count").await;
+    let timeouts = app
+        .metric("slidegate_store_errors_total{kind=\"timeout\"}")
+        .await;
+    assert!(timeouts >= 1.0 && timeouts <= waited);
+    server.resume();
+    eventually("Redis decides", async || {
+        let before = app.metric(&decisions("p", "allow", "store")).await;
+        get(&app).await;
+        app.metric(&decisions("p", "allow", "store")).await > before
+    })
+    .await;
+}
