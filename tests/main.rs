@@ -4,6 +4,7 @@
 mod atomicity;
 mod config;
 mod differential;
+mod end_to_end;
 mod failure_modes;
 mod properties;
 mod redis_store;

@@ -3,6 +3,7 @@
 pub mod app;
 pub mod binary;
 pub mod demand;
+pub mod nginx;
 pub mod random;
 pub mod redis;
 pub mod relay;
