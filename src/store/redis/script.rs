@@ -1,14 +1,18 @@
-//! The scripts of `lua/`, and their contract (`lua/README.md`) in Rust: what is sent, what is understood.
+//! The scripts of `lua/`, and their contract (`lua/README.md`) in Rust: what is sent, and in [`reply`] what
+//! is understood.
+
+mod reply;
 
 use std::fmt;
 
-use redis::{Cmd, RedisWrite, Value};
-use smallvec::SmallVec;
+use redis::{Cmd, RedisWrite};
+
+pub(super) use reply::{Answer, read_give_back, read_take, read_time};
 
 use super::key::Key;
 use crate::{
-    ratelimit::{Algorithm, Counts, Decision, Timestamp},
-    store::{Action, At, Charged, Demand, Group, StoreError},
+    ratelimit::{Algorithm, Timestamp},
+    store::{Action, At, Charged, Demand, Group},
 };
 
 /// A script and the name under which Redis caches it.
@@ -114,77 +118,6 @@ const fn action(action: Action) -> &'static str {
     }
 }
 
-/// What the script says about one group.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// One decision per demand.
-    Decided(SmallVec<[Decision; 2]>),
-    /// The guess was wrong for one of its demands; nothing is charged.
-    OtherWindow,
-    /// It could not be decided, or the answer is not understood.
-    Failed(StoreError),
-}
-
-/// Reads the reply of [`Script::take`]: the store's time, and an answer per group.
-///
-/// # Errors
-/// [`StoreError::Reply`] if it has no time. What else is not understood concerns the group where that
-/// happens, and those after it.
-pub(super) fn read_take<'g, 'd: 'g>(
-    reply: Value,
-    groups: impl Iterator<Item = &'g Group<'d>>,
-) -> Result<(Timestamp, Vec<Answer>), StoreError> {
-    let Value::Array(elements) = reply else {
-        return Err(not_understood("not an array", Some(&reply)));
-    };
-    let mut elements = elements.iter();
-    let now = Timestamp::from_millis(next_number(&mut elements)?);
-    let answers = groups
-        .map(|group| read_group(&mut elements, group, now).unwrap_or_else(Answer::Failed))
-        .collect();
-    Ok((now, answers))
-}
-
-fn read_group(
-    elements: &mut std::slice::Iter<'_, Value>,
-    group: &Group<'_>,
-    now: Timestamp,
-) -> Result<Answer, StoreError> {
-    let status = elements
-        .next()
-        .ok_or_else(|| not_understood("it ends early", None))?;
-    let admitted = match number(status) {
-        Some(DENIED) => false,
-        Some(ADMITTED) => true,
-        Some(OTHER_WINDOW) => return Ok(Answer::OtherWindow),
-        Some(_) => return Err(not_understood("no such status", Some(status))),
-        None => {
-            let text = text(status).ok_or_else(|| not_understood("no status", Some(status)))?;
-            return Ok(Answer::Failed(StoreError::Refused(text.to_owned())));
-        }
-    };
-    let mut decisions = SmallVec::new();
-    for demand in group {
-        decisions.push(Decision {
-            algorithm: demand.algorithm,
-            limit: demand.limit,
-            cost: demand.cost,
-            allowed: next_number(elements)? == 1,
-            counts: Counts {
-                current: next_number(elements)?,
-                previous: next_number(elements)?,
-            },
-            now,
-            charged: admitted && demand.action != Action::Peek,
-        });
-    }
-    Ok(Answer::Decided(decisions))
-}
-
-const DENIED: u64 = 0;
-const ADMITTED: u64 = 1;
-const OTHER_WINDOW: u64 = 2;
-
 /// Completes a call of [`Script::give_back`].
 pub(super) fn write_give_back(command: &mut Cmd, namespace: &str, charged: &[Charged<'_>]) {
     command.arg(charged.len());
@@ -200,64 +133,70 @@ pub(super) fn write_give_back(command: &mut Cmd, namespace: &str, charged: &[Cha
     }
 }
 
-/// Reads the reply of [`Script::give_back`].
-///
-/// # Errors
-/// [`StoreError::Refused`] with the first counter's error, if any has one.
-pub(super) fn read_give_back(reply: &Value) -> Result<(), StoreError> {
-    let Value::Array(elements) = reply else {
-        return Err(not_understood("not an array", Some(reply)));
-    };
-    for element in elements {
-        if number(element).is_none() {
-            let text = text(element).ok_or_else(|| not_understood("no number", Some(element)))?;
-            return Err(StoreError::Refused(text.to_owned()));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{policy::Identifier, ratelimit::Cost};
+
+    fn words(command: &Cmd) -> Vec<String> {
+        let text = |arg| match arg {
+            redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => panic!("no cursor"),
+        };
+        command.args_iter().map(text).collect()
+    }
+
+    fn demand(limit: &str, action: Action) -> Demand<'static> {
+        Demand {
+            policy: "p",
+            identifier: Identifier::Unix,
+            limit: limit.parse().expect(limit),
+            algorithm: Algorithm::SlidingWindowCounter,
+            cost: Cost::new(3).expect("a cost"),
+            action,
         }
     }
-    Ok(())
-}
 
-/// Reads the reply of `TIME`.
-///
-/// # Errors
-/// [`StoreError::Reply`] if it is not seconds and microseconds.
-pub(super) fn read_time(reply: Value) -> Result<Timestamp, StoreError> {
-    let Value::Array(elements) = reply else {
-        return Err(not_understood("not an array", Some(&reply)));
-    };
-    let mut elements = elements.iter();
-    let (seconds, micros) = (next_number(&mut elements)?, next_number(&mut elements)?);
-    Ok(Timestamp::from_millis(
-        seconds.saturating_mul(1000).saturating_add(micros / 1000),
-    ))
-}
-
-fn next_number(elements: &mut std::slice::Iter<'_, Value>) -> Result<u64, StoreError> {
-    let element = elements
-        .next()
-        .ok_or_else(|| not_understood("it ends early", None))?;
-    number(element).ok_or_else(|| not_understood("no number", Some(element)))
-}
-
-/// A number, as an integer or, from proxies and older servers, as text.
-fn number(value: &Value) -> Option<u64> {
-    match value {
-        Value::Int(number) => u64::try_from(*number).ok(),
-        _ => text(value)?.parse().ok(),
+    #[test]
+    fn every_algorithm_has_its_rule_in_the_script() {
+        let script = Script::take();
+        for algorithm in Algorithm::ALL {
+            let entry = format!("rules.{} = {{", algorithm.name());
+            assert_eq!(script.source.matches(&entry).count(), 1, "{entry}");
+        }
     }
-}
 
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
+    #[test]
+    fn keys_and_arguments_are_written_as_the_readme_tells() {
+        let minute = demand("5/1m", Action::Take);
+        let groups: [Group<'_>; 2] = [
+            [minute, demand("9/1h", Action::Peek)].into_iter().collect(),
+            [demand("7/2d", Action::Charge)].into_iter().collect(),
+        ];
+        let now = Timestamp::from_seconds(2 * 86_400);
+        let mut command = Script::take().by_name();
+        write_take(&mut command, "ns", groups.iter(), now, At::Stamp(now));
+        assert_eq!(
+            words(&command)[2..].join(" "),
+            "6 rl:{ns:p:unix}:60:2880 rl:{ns:p:unix}:60:2879 rl:{ns:p:unix}:3600:48 \
+             rl:{ns:p:unix}:3600:47 rl:{ns:p:unix}:172800:1 rl:{ns:p:unix}:172800:0 172800000 \
+             2 sliding_window_counter take 5 60 3 2880 sliding_window_counter peek 9 3600 3 48 \
+             1 sliding_window_counter charge 7 172800 3 1"
+        );
+
+        let mut command = Script::take().by_source();
+        write_take(&mut command, "ns", groups[..0].iter(), now, At::Now);
+        assert_eq!(words(&command)[2..], ["0", ""], "the time is the server's");
     }
-}
 
-fn not_understood(what: &str, found: Option<&Value>) -> StoreError {
-    StoreError::Reply(match found {
-        Some(value) => format!("{what}: {value:?}"),
-        None => what.to_owned(),
-    })
+    #[test]
+    fn units_to_be_given_back_stand_beside_their_counter() {
+        let charged = Charged {
+            demand: demand("5/1m", Action::Take),
+            window_number: 7,
+        };
+        let mut command = Script::give_back().by_name();
+        write_give_back(&mut command, "ns", &[charged]);
+        assert_eq!(words(&command)[2..], ["1", "rl:{ns:p:unix}:60:7", "3"]);
+    }
 }

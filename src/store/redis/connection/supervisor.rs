@@ -14,7 +14,7 @@ use redis::{
 };
 use tokio::{sync::mpsc, time};
 
-use super::{Link, Shared, error_text};
+use super::{Link, Shared, exchange::error_text};
 use crate::clock;
 
 /// An attempt takes no longer: name, TCP, authentication and probe together.

@@ -1,0 +1,139 @@
+//! What one request says to Redis and hears from it.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value, aio::ConnectionLike};
+use tokio::time::error::Elapsed;
+
+use super::{Link, Shared};
+use crate::store::{StoreError, redis::script::Script};
+
+/// The calls of one request, all over the same connection.
+///
+/// It outlives the timeout around them, so that a timeout is counted against the connection it met.
+pub(in crate::store::redis) struct Exchange<'a> {
+    shared: &'a Shared,
+    link: Option<Arc<Link>>,
+}
+
+impl<'a> Exchange<'a> {
+    pub(super) fn new(shared: &'a Shared) -> Self {
+        Self { shared, link: None }
+    }
+
+    /// Calls a script, which `complete` gives its keys and arguments; by its source if the server does
+    /// not know its name.
+    pub(in crate::store::redis) async fn run(
+        &mut self,
+        script: &Script,
+        complete: impl Fn(&mut Cmd),
+    ) -> Result<Value, StoreError> {
+        let mut command = script.by_name();
+        complete(&mut command);
+        match self.send(&command).await? {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                let mut command = script.by_source();
+                complete(&mut command);
+                self.send(&command).await?
+            }
+            answer => answer,
+        }
+        .map_err(refused)
+    }
+
+    /// Calls a plain command.
+    pub(in crate::store::redis) async fn call(
+        &mut self,
+        command: &Cmd,
+    ) -> Result<Value, StoreError> {
+        self.send(command).await?.map_err(refused)
+    }
+
+    /// What came of calls that were given a budget.
+    pub(in crate::store::redis) fn outcome<T>(
+        self,
+        calls: Result<Result<T, StoreError>, Elapsed>,
+    ) -> Result<T, StoreError> {
+        calls.unwrap_or_else(|_| {
+            self.timed_out();
+            Err(StoreError::Timeout)
+        })
+    }
+
+    /// To be told when the budget ran out. The call under way may have run.
+    pub(in crate::store::redis) fn timed_out(self) {
+        let Some(link) = &self.link else { return };
+        if link.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS {
+            self.shared
+                .drop_link(link.generation, "it does not answer".to_owned());
+        }
+    }
+
+    /// Drops the connection if the error in an answer says that this server is not the one to ask.
+    pub(in crate::store::redis) fn heed(&self, error: &str) {
+        let code = error.split(' ').next().unwrap_or_default();
+        if let Some(link) = &self.link
+            && WRONG_SERVER.contains(&code)
+        {
+            self.shared.drop_link(link.generation, error.to_owned());
+        }
+    }
+
+    /// The server's answer, which may be an error; or that there is none.
+    async fn send(&mut self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
+        let link = match &self.link {
+            Some(link) => link,
+            None => self.link.insert(self.shared.link().await?),
+        };
+        let mut connection = link.connection.clone();
+        let answer = connection.req_packed_command(command).await;
+        match answer.and_then(Value::extract_error) {
+            Err(error) if !is_answer(&error) => {
+                self.shared.drop_link(link.generation, error.to_string());
+                Err(StoreError::Io(error.to_string()))
+            }
+            answer => {
+                if link.timeouts.load(Ordering::Relaxed) != 0 {
+                    link.timeouts.store(0, Ordering::Relaxed);
+                }
+                if let Err(error) = &answer {
+                    self.heed(&error_text(error));
+                }
+                Ok(answer)
+            }
+        }
+    }
+}
+
+/// Whether the server said it; else the connection is broken.
+fn is_answer(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+}
+
+fn refused(error: RedisError) -> StoreError {
+    StoreError::Refused(error_text(&error))
+}
+
+/// As the server wrote it: code, then detail.
+pub(super) fn error_text(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        (None, _) => error.to_string(),
+    }
+}
+
+/// So many timeouts without an answer between them trip the breaker: one may be bad luck.
+const TIMEOUTS: u32 = 3;
+
+/// What a server says that may still answer, but is not the one to ask, or not now. Another
+/// connection may lead to another server: after a fail-over the old one often lives on as a replica.
+const WRONG_SERVER: [&str; 7] = [
+    "READONLY",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "NOAUTH",
+    "WRONGPASS",
+];
