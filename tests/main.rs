@@ -1,7 +1,10 @@
 //! What slidegate promises, tested from outside: one module per promise area, one binary, so that the
 //! dependencies are linked once.
 
+mod access_logs;
+mod architecture;
 mod atomicity;
+mod clocks;
 mod config;
 mod differential;
 mod end_to_end;

@@ -1,5 +1,6 @@
 //! What tests need of the world: servers that are started on free ports and stopped, clients, the binary.
 
+pub mod access_log;
 pub mod app;
 pub mod binary;
 pub mod demand;
