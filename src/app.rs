@@ -7,6 +7,7 @@ use pingora_proxy::http_proxy;
 use tokio::sync::watch;
 
 use crate::{
+    bounded_log::BoundedLog,
     clock::Clock,
     config::Config,
     limiter::Limiter,
@@ -15,7 +16,7 @@ use crate::{
     policy::PolicySet,
     proxy::{Gateway, response::Responder, upstream::Upstream},
     server::{self, BindError, Readiness, RunningWorker, ServerSettings, Stop, Worker},
-    store::{InvalidRedisUrl, MemoryStore, RedisStore, Store},
+    store::{MemoryStore, RedisStore, Store},
 };
 
 /// What a running slidegate needs of the world.
@@ -45,9 +46,6 @@ pub enum AppError {
     /// An address could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The store could not be opened.
-    #[error("store.url: {0}")]
-    Store(#[from] InvalidRedisUrl),
     /// The system grants no thread, descriptor or runtime.
     #[error("the system grants no more resources: {0}")]
     Resources(#[from] std::io::Error),
@@ -88,11 +86,9 @@ pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
     let metrics = Arc::new(Metrics::new(&policies, &config.limiter.near_limit_edges));
     let local = MemoryStore::new(config.memory, world.clock.clone());
     let store = match config.redis {
-        Some(settings) => Store::Redis(RedisStore::open(
-            settings,
-            world.clock.clone(),
-            &background,
-        )?),
+        Some(settings) => {
+            Store::Redis(RedisStore::open(settings, world.clock.clone(), &background))
+        }
         None => Store::Memory(MemoryStore::new(config.memory, world.clock.clone())),
     };
     let limiter = Arc::new(Limiter::new(
@@ -101,7 +97,7 @@ pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
         local,
         &config.limiter,
         metrics.clone(),
-        world.clock,
+        world.clock.clone(),
     ));
     let upstream = Arc::new(Upstream::new(config.upstream));
     let resolving = upstream.clone();
@@ -114,6 +110,7 @@ pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
         responder: Arc::new(Responder::new(config.responses, &policies)),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
+        failure_log: Arc::new(BoundedLog::new(world.clock.clone())),
     };
     let observatory = HttpServer::new_app(Observatory {
         metrics,

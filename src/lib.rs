@@ -17,6 +17,7 @@
 //! wait, and know nothing of Redis, Pingora or YAML. Nothing past `config` sees YAML.
 
 pub mod app;
+pub mod bounded_log;
 pub mod cli;
 pub mod clock;
 pub mod config;

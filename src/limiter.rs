@@ -4,7 +4,6 @@
 //! [`Limiter::settle`] completes it once the status of the response is known. What a verdict looks like in
 //! HTTP is deliberately absent.
 
-mod log;
 mod verdict;
 
 use std::{num::NonZeroU32, sync::Arc};
@@ -13,8 +12,8 @@ use smallvec::SmallVec;
 
 pub use verdict::{LimitDecision, Outcome, Verdict};
 
-use self::log::NearLimitLog;
 use crate::{
+    bounded_log::BoundedLog,
     clock::{self, Clock},
     metrics::{DecidedBy, Metrics},
     policy::{Asked, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
@@ -43,7 +42,7 @@ pub struct Limiter {
     local: MemoryStore,
     expected_replicas: u32,
     metrics: Arc<Metrics>,
-    near_limit_log: NearLimitLog,
+    near_limit_log: BoundedLog,
 }
 
 /// Whether a check charges.
@@ -71,7 +70,7 @@ impl Limiter {
             local,
             expected_replicas: settings.expected_replicas.get(),
             metrics,
-            near_limit_log: NearLimitLog::new(clock),
+            near_limit_log: BoundedLog::new(clock),
         }
     }
 
@@ -295,10 +294,30 @@ impl Limiter {
             let (policy, by) = (limits[0].policy, limits[0].decided_by);
             let near = self.metrics.decided(policy, allowed, by, utilization);
             if let Some((limit, utilization)) = fullest.filter(|_| near) {
-                self.near_limit_log
-                    .write(&self.policies, limit, utilization);
+                self.log_near_limit(limit, utilization);
             }
         }
+    }
+
+    /// The identifier is an address or a hash, never a key.
+    fn log_near_limit(&self, limit: &LimitDecision, utilization: f64) {
+        let Some(suppressed) = self.near_limit_log.line() else {
+            return;
+        };
+        let policy = &self.policies.policies()[limit.policy];
+        let decision = &limit.decision;
+        tracing::info!(
+            policy = &*policy.name,
+            limit = &*policy.limits[limit.limit].name,
+            identifier = %limit.identifier,
+            decision = if decision.allowed { "allow" } else { "deny" },
+            decided_by = limit.decided_by.name(),
+            utilization,
+            current = decision.counts.current,
+            previous = decision.counts.previous,
+            suppressed,
+            "A decision fell near its limit."
+        );
     }
 
     async fn charge(&self, limit: &LimitDecision) {

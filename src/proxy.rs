@@ -18,6 +18,7 @@ use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 
 use self::{response::Responder, upstream::Upstream};
 use crate::{
+    bounded_log::BoundedLog,
     clock,
     limiter::{Intent, Limiter, Outcome, Verdict},
     metrics::Metrics,
@@ -38,6 +39,8 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// Whether new requests are welcome: if not, connections are not kept.
     pub readiness: Readiness,
+    /// Where upstream failures are told.
+    pub failure_log: Arc<BoundedLog>,
 }
 
 /// What is remembered of a request from one callback to the next.
@@ -159,6 +162,11 @@ impl ProxyHttp for Gateway {
                 can_reuse_downstream: false,
             };
         };
+        if status.is_server_error()
+            && let Some(suppressed) = self.failure_log.line()
+        {
+            tracing::warn!(status = status.as_u16(), %error, suppressed, "A request failed.");
+        }
         if let Some(verdict) = &mut state.verdict {
             self.limiter.settle(verdict, status).await;
         }
@@ -183,9 +191,9 @@ impl ProxyHttp for Gateway {
             .request(session.response_written().map(|head| head.status));
     }
 
-    /// A client that leaves, or sends what is not HTTP, is no error of ours.
-    fn suppress_error_log(&self, _session: &Session, _state: &RequestState, error: &Error) -> bool {
-        *error.esource() == ErrorSource::Downstream
+    /// Pingora's own line has no bound: [`Gateway::failure_log`] tells instead.
+    fn suppress_error_log(&self, _: &Session, _: &RequestState, _: &Error) -> bool {
+        true
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 pub use memory::{MemorySettings, MemoryStore};
-pub use redis::{InvalidRedisUrl, RedisSettings, RedisStore};
+pub use redis::{ParseRedisUrlError, RedisSettings, RedisStore, RedisUrl};
 
 use crate::{
     policy::Identifier,
@@ -100,8 +100,8 @@ pub enum StoreError {
     /// The store answered something that is not the script's reply.
     #[error("the store's answer is not understood: {0}")]
     Reply(String),
-    /// Twice in a row the window turned between the question and the answer.
-    #[error("the window turned twice while the store was asked")]
+    /// Each time it was asked, its clock was in another window than expected.
+    #[error("the window turned whenever the store was asked")]
     WindowTurned,
 }
 

@@ -10,18 +10,27 @@ use std::{
 /// room in any that runs, the proxy in what decides.
 const MAY_NAME: &[(&str, &[&str])] = &[
     ("ratelimit", &[]),
+    ("bounded_log", &["clock", "ratelimit"]),
     ("clock", &["ratelimit"]),
     ("policy", &["ratelimit"]),
     ("store", &["clock", "policy", "ratelimit"]),
     ("metrics", &["policy", "store"]),
     (
         "limiter",
-        &["clock", "metrics", "policy", "ratelimit", "store"],
+        &[
+            "bounded_log",
+            "clock",
+            "metrics",
+            "policy",
+            "ratelimit",
+            "store",
+        ],
     ),
     ("server", &[]),
     (
         "proxy",
         &[
+            "bounded_log",
             "clock",
             "limiter",
             "metrics",
@@ -38,7 +47,15 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "app",
         &[
-            "clock", "config", "limiter", "metrics", "observe", "policy", "proxy", "server",
+            "bounded_log",
+            "clock",
+            "config",
+            "limiter",
+            "metrics",
+            "observe",
+            "policy",
+            "proxy",
+            "server",
             "store",
         ],
     ),

@@ -7,7 +7,12 @@ use reqwest::StatusCode;
 use slidegate::{clock::Clock, ratelimit::Timestamp};
 use tokio::task::JoinSet;
 
-use crate::support::{app::metric, binary::Binary, nginx::Nginx, redis::RedisServer};
+use crate::support::{
+    app::metric,
+    binary::Binary,
+    nginx::Nginx,
+    redis::{RedisServer, eventually},
+};
 
 const KEYS: usize = 8;
 const CONNECTIONS: usize = 24;
@@ -67,12 +72,20 @@ async fn what_clients_count_what_metrics_tell_and_what_redis_holds_agree() {
     );
 
     let url = format!("http://{}/metrics", binary.metrics);
-    let exposition = reqwest::get(url)
-        .await
-        .expect("served")
-        .text()
-        .await
-        .expect("text");
+    let mut exposition = String::new();
+    // A request is counted when it has ended, which its client may see a moment earlier.
+    eventually("every request has ended", async || {
+        let response = reqwest::get(&url).await.expect("metrics are served");
+        exposition = response.text().await.expect("metrics are text");
+        let ended = |class| {
+            metric(
+                &exposition,
+                &format!("slidegate_requests_total{{status=\"{class}\"}}"),
+            )
+        };
+        ended("2xx") + ended("4xx") == (allowed + denied) as f64
+    })
+    .await;
     let decided = |decision: &str| {
         metric(
             &exposition,

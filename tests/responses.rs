@@ -492,13 +492,8 @@ async fn what_an_upstream_failure_was_charged_is_taken_back_where_the_policy_say
         assert_eq!(setup.get("/").await.status(), StatusCode::OK);
     }
     assert_eq!(setup.get("/").await.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(
-        setup
-            .app
-            .metric("slidegate_give_backs_total{result=\"done\"}")
-            .await,
-        5.0
-    );
+    let series = "slidegate_give_backs_total{result=\"done\"}";
+    assert_eq!(setup.app.metric(series).await, 5.0);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use crate::support::{app::App, upstream::Upstream, wire::Wire};
+use crate::support::{app::App, redis::eventually, upstream::Upstream, wire::Wire};
 
 fn app(upstream: &str, more: &str) -> App {
     App::start(&format!(
@@ -58,10 +58,8 @@ async fn an_upstream_that_refuses_is_502_with_the_limits_and_stays_charged() {
             "application/problem+json"
         );
     }
-    assert_eq!(
-        app.metric("slidegate_requests_total{status=\"5xx\"}").await,
-        2.0
-    );
+    app.metric_becomes("slidegate_requests_total{status=\"5xx\"}", 2.0)
+        .await;
 }
 
 #[tokio::test]
@@ -99,16 +97,11 @@ async fn a_name_that_does_not_resolve_is_502_and_heals_nothing_on_the_request_pa
 async fn a_host_name_is_resolved_in_the_background() {
     let upstream = Upstream::start();
     let app = app(&format!("localhost:{}", upstream.address.port()), "");
-    let mut answered = false;
-    for _ in 0..2_000 {
+    eventually("the name is resolved", async || {
         let response = reqwest::get(app.url("/")).await.expect("a response");
-        answered = response.status() == 200;
-        if answered {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
-    assert!(answered, "the name was resolved within the bound");
+        response.status() == 200
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -152,17 +145,8 @@ async fn a_client_that_leaves_is_no_server_error() {
         tokio::task::yield_now().await;
     }
     drop(wire);
-    let mut left = 0.0;
-    for _ in 0..2_000 {
-        left = app
-            .metric("slidegate_requests_total{status=\"none\"}")
-            .await;
-        if left == 1.0 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
-    assert_eq!(left, 1.0);
+    app.metric_becomes("slidegate_requests_total{status=\"none\"}", 1.0)
+        .await;
     assert_eq!(
         app.metric("slidegate_requests_total{status=\"5xx\"}").await,
         0.0

@@ -8,17 +8,18 @@
 mod connection;
 mod key;
 mod script;
+mod url;
 
 use std::{
-    fmt,
     sync::atomic::{AtomicI64, Ordering},
     time::Duration,
 };
 
-use redis::{IntoConnectionInfo, RedisWrite};
+use redis::RedisWrite;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
+pub use self::url::{ParseRedisUrlError, RedisUrl};
 use self::{
     connection::{Connection, Dialer, Exchange},
     key::Key,
@@ -28,10 +29,10 @@ use super::{At, Charged, Demand, Group, GroupReply, Health, StoreError};
 use crate::{clock::Clock, ratelimit::Timestamp};
 
 /// Where Redis is and how long to wait for it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct RedisSettings {
-    /// `redis://user:password@host:port/db`, or `unix:/path`. It may hold a password: never printed.
-    pub url: String,
+    /// Where it is, and who we are there.
+    pub url: RedisUrl,
     /// The longest a request may wait for the store, connecting included. Default 25 ms.
     pub budget: Duration,
     /// Matches `[a-z0-9_-]{1,32}`; proxies that share counters share it. Default `default`.
@@ -58,21 +59,9 @@ struct Scripts {
     give_back: Script,
 }
 
-/// The URL is not one of Redis.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a Redis URL, as in redis://user:password@host:6379/0 or unix:/path: {0}")]
-pub struct InvalidRedisUrl(String);
-
 impl RedisStore {
     /// A store that connects in the background, on `runtime`, and for ever tries again.
-    ///
-    /// # Errors
-    /// If the URL is not one.
-    pub fn open(
-        settings: RedisSettings,
-        clock: Clock,
-        runtime: &tokio::runtime::Handle,
-    ) -> Result<Self, InvalidRedisUrl> {
+    pub fn open(settings: RedisSettings, clock: Clock, runtime: &tokio::runtime::Handle) -> Self {
         let RedisSettings {
             url,
             budget,
@@ -82,16 +71,15 @@ impl RedisStore {
             take: Script::take(),
             give_back: Script::give_back(),
         };
-        let dialer = Dialer::new(&url, probe(&scripts, &namespace))
-            .map_err(|error| InvalidRedisUrl(error.to_string()))?;
-        Ok(Self {
+        let dialer = Dialer::new(&url, probe(&scripts, &namespace));
+        Self {
             connection: Connection::open(dialer, runtime),
             scripts,
             namespace,
             budget,
             clock,
             offset: AtomicI64::new(0),
-        })
+        }
     }
 
     pub(super) async fn take(&self, groups: &[Group<'_>], at: At) -> Vec<GroupReply> {
@@ -105,7 +93,7 @@ impl RedisStore {
         replies
     }
 
-    /// Asks, and asks once more about the groups whose window was guessed wrong.
+    /// Asks, and asks again about the groups whose window was guessed wrong.
     async fn decide(
         &self,
         exchange: &mut Exchange<'_>,
@@ -114,7 +102,7 @@ impl RedisStore {
         replies: &mut [GroupReply],
     ) {
         let mut open: Open = (0..groups.len()).collect();
-        for _ in 0..2 {
+        for _ in 0..MOST_GUESSES {
             if open.is_empty() {
                 return;
             }
@@ -227,6 +215,11 @@ impl RedisStore {
     }
 }
 
+/// A wrong guess charged nothing and teaches the offset, so the second is right, unless the window turns
+/// just then or the call takes another time than the last one did; both happen only within a round trip
+/// of a window's edge. The budget bounds them too.
+const MOST_GUESSES: usize = 4;
+
 /// Groups of a call, by their place.
 type Open = SmallVec<[usize; 4]>;
 
@@ -246,19 +239,4 @@ fn probe(scripts: &Scripts, namespace: &str) -> redis::Pipeline {
     }
     probe.cmd("DEL").arg(key::probe(namespace));
     probe
-}
-
-/// The address without user and password.
-impl fmt::Debug for RedisSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let url = match self.url.as_str().into_connection_info() {
-            Ok(info) => info.addr().to_string(),
-            Err(_) => "not a Redis URL".to_owned(),
-        };
-        f.debug_struct("RedisSettings")
-            .field("url", &url)
-            .field("budget", &self.budget)
-            .field("namespace", &self.namespace)
-            .finish()
-    }
 }

@@ -13,6 +13,8 @@ use slidegate::{
 };
 use tokio::sync::watch;
 
+use super::redis::eventually;
+
 /// A running slidegate.
 pub struct App {
     pub proxy: SocketAddr,
@@ -77,6 +79,15 @@ impl App {
     /// The value of the one series that begins with `series`.
     pub async fn metric(&self, series: &str) -> f64 {
         metric(&self.metrics().await, series)
+    }
+}
+
+impl App {
+    /// Waits until a series has this value: a request is counted when it has ended, which a client may see
+    /// a moment earlier.
+    pub async fn metric_becomes(&self, series: &str, value: f64) {
+        let what = format!("{series} becomes {value}");
+        eventually(&what, async || self.metric(series).await == value).await;
     }
 }
 

@@ -175,12 +175,12 @@ impl Drop for RedisServer {
 /// A store at `url`, on the current runtime.
 pub fn open_store(url: &str, budget: Duration, clock: Clock) -> Store {
     let settings = RedisSettings {
-        url: url.to_owned(),
+        url: url.parse().expect("a Redis URL"),
         budget,
         namespace: "test".to_owned(),
     };
     let runtime = tokio::runtime::Handle::current();
-    Store::Redis(RedisStore::open(settings, clock, &runtime).expect("a Redis URL"))
+    Store::Redis(RedisStore::open(settings, clock, &runtime))
 }
 
 /// Polls until `holds`, or fails.

@@ -4,8 +4,6 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use redis::IntoConnectionInfo as _;
-
 use crate::{
     config::{
         duration::duration,
@@ -13,7 +11,7 @@ use crate::{
         section::Section,
     },
     policy::IdentifierHasher,
-    store::{MemorySettings, RedisSettings},
+    store::{MemorySettings, ParseRedisUrlError, RedisSettings, RedisUrl},
 };
 
 /// What `store` says.
@@ -70,24 +68,18 @@ pub fn read_identity(section: &mut Section<'_>) -> Identity {
 }
 
 /// The URL of a Redis; `None` for this process's memory.
-fn url(text: &str) -> Result<Option<String>, Rejected> {
+fn url(text: &str) -> Result<Option<RedisUrl>, Rejected> {
     if text == "memory:" {
         return Ok(None);
     }
-    if text.starts_with("rediss:") {
-        return Err(Rejected::new(
-            "rediss:// is not supported yet: this build has no TLS",
-        ));
-    }
-    let known = text.starts_with("redis://") || text.starts_with("unix:/");
-    // The URL's own error may quote the URL.
-    if known && text.into_connection_info().is_ok() {
-        return Ok(Some(text.to_owned()));
-    }
-    Err(Rejected::new(
-        "a store is memory:, redis://user:password@host:6379/0 or unix:/path/to/socket",
-    )
-    .hint(known.then(|| URL_HINT.to_owned())))
+    text.parse().map(Some).map_err(|error| match error {
+        ParseRedisUrlError::Tls => Rejected::new(error.to_string()),
+        ParseRedisUrlError::Scheme => Rejected::new(ACCEPTED),
+        ParseRedisUrlError::Syntax => Rejected::new(ACCEPTED).hint(Some(URL_HINT.to_owned())),
+    })
 }
+
+const ACCEPTED: &str =
+    "a store is memory:, redis://user:password@host:6379/0 or unix:/path/to/socket";
 
 const URL_HINT: &str = "write characters such as / @ : # % of a password as %2F %40 %3A %23 %25; the database is a number";

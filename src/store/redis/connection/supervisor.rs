@@ -7,15 +7,14 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    PushKind, RedisError,
+    AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError,
     aio::MultiplexedConnection,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 use tokio::{sync::mpsc, time};
 
 use super::{Link, Shared, exchange::error_text};
-use crate::clock;
+use crate::{clock, store::redis::RedisUrl};
 
 /// An attempt takes no longer: name, TCP, authentication and probe together.
 const ATTEMPT: Duration = Duration::from_millis(250);
@@ -90,14 +89,8 @@ pub(in crate::store::redis) struct Dialer {
 
 impl Dialer {
     /// One that connects to `url`, and takes a server for sound that answers `probe`.
-    ///
-    /// # Errors
-    /// If the URL is not one of Redis.
-    pub(in crate::store::redis) fn new(
-        url: &str,
-        probe: redis::Pipeline,
-    ) -> Result<Self, RedisError> {
-        let info = url.into_connection_info()?;
+    pub(in crate::store::redis) fn new(url: &RedisUrl, probe: redis::Pipeline) -> Self {
+        let info = url.connection_info().clone();
         let tcp = TcpSettings::default()
             .set_nodelay(true)
             .set_keepalive(
@@ -112,10 +105,11 @@ impl Dialer {
             .redis_settings()
             .clone()
             .set_protocol(ProtocolVersion::RESP3);
-        Ok(Self {
-            client: Client::open(info.set_tcp_settings(tcp).set_redis_settings(redis))?,
+        let client = Client::open(info.set_tcp_settings(tcp).set_redis_settings(redis));
+        Self {
+            client: client.expect("what was a URL opens without I/O"),
             probe,
-        })
+        }
     }
 
     /// One attempt; the address is looked up anew each time.

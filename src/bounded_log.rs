@@ -1,0 +1,71 @@
+//! Log lines that clients can cause, bounded so that they can not become the load.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock::Clock;
+
+/// Grants at most [`LINES_PER_SECOND`] lines in any second of its clock, and counts the others.
+#[derive(Debug)]
+pub struct BoundedLog {
+    clock: Clock,
+    /// The second in the upper half, its lines so far in the lower.
+    state: AtomicU64,
+    suppressed: AtomicU64,
+}
+
+impl BoundedLog {
+    /// A bound by the seconds of `clock`.
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            state: AtomicU64::new(0),
+            suppressed: AtomicU64::new(0),
+        }
+    }
+
+    /// Asks for a line: how many were suppressed since the last one, or `None` if this one is to be.
+    pub fn line(&self) -> Option<u64> {
+        let second = self.clock.now().as_seconds() & LOWER_HALF;
+        let next = |state: u64| {
+            let lines = if state >> 32 == second {
+                state & LOWER_HALF
+            } else {
+                0
+            };
+            (lines < LINES_PER_SECOND).then_some((second << 32) | (lines + 1))
+        };
+        match self
+            .state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+        {
+            Ok(_) => Some(self.suppressed.swap(0, Ordering::Relaxed)),
+            Err(_) => {
+                self.suppressed.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+}
+
+/// Enough to see that it happens and to whom; too few to matter.
+const LINES_PER_SECOND: u64 = 10;
+
+const LOWER_HALF: u64 = u32::MAX as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ratelimit::Timestamp;
+
+    #[test]
+    fn no_second_grants_more_lines_than_the_bound_and_the_next_line_tells_how_many_were_kept_back()
+    {
+        let clock = Clock::manual(Timestamp::from_seconds(1_000));
+        let log = BoundedLog::new(clock.clone());
+        let granted = (0..1_000).filter_map(|_| log.line()).count();
+        assert_eq!(granted, 10);
+        clock.set(Timestamp::from_seconds(1_001));
+        assert_eq!(log.line(), Some(990));
+        assert_eq!(log.line(), Some(0));
+    }
+}
