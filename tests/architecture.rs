@@ -155,6 +155,35 @@ fn nothing_past_config_sees_yaml_and_nothing_past_the_edges_sees_pingora_or_redi
     }
 }
 
+#[test]
+fn every_test_file_is_registered() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let mut seen = 0;
+    for parent in ["main.rs", "support.rs"] {
+        let registered = fs::read_to_string(root.join(parent)).expect("a source file");
+        let folder = if parent == "main.rs" {
+            root.clone()
+        } else {
+            root.join("support")
+        };
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_stem().expect("a name").to_str().expect("UTF-8");
+            if name == "main" || path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            seen += 1;
+            let line = format!("mod {name};");
+            assert!(
+                registered.contains(&line),
+                "{} is not in {parent}",
+                path.display()
+            );
+        }
+    }
+    assert!(seen > 15, "the walk found {seen}");
+}
+
 /// Every source file but lib.rs and main.rs, with its room.
 fn sources() -> Vec<(String, PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

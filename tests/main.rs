@@ -10,6 +10,7 @@ mod differential;
 mod end_to_end;
 mod failure_modes;
 mod properties;
+mod redis_outage;
 mod redis_store;
 mod responses;
 mod shutdown;
