@@ -1,0 +1,25 @@
+# What a recipe can not say in a line or two is a script under scripts/.
+
+.PHONY: help run test lint
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@awk -F ': .*## ' '/^[a-z]+: .*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Build and start slidegate; UPSTREAM=host:port and REDIS_URL=redis://host:port put it before real servers
+	@scripts/require.sh cargo cmake cc curl
+	@scripts/run.sh
+
+# Debian keeps nginx where the search path of ordinary users does not look.
+test: export PATH := $(PATH):/usr/sbin:/sbin
+test: ## Run every test
+	@scripts/require.sh cargo cmake cc curl nginx redis-server
+	@scripts/timed.sh cargo test --locked
+
+lint: export RUSTDOCFLAGS := -D warnings
+lint: ## Check formatting, lints, documentation, and the dependencies' licences and advisories
+	@scripts/require.sh cargo cmake cc
+	@scripts/timed.sh cargo fmt --check
+	@scripts/timed.sh cargo clippy --locked --all-targets -- -D warnings
+	@scripts/timed.sh cargo doc --locked --no-deps
+	@scripts/timed.sh scripts/deny.sh
