@@ -48,7 +48,7 @@ impl BoundedLog {
 }
 
 /// Enough to see that it happens and to whom; too few to matter.
-const LINES_PER_SECOND: u64 = 10;
+pub const LINES_PER_SECOND: u64 = 10;
 
 const LOWER_HALF: u64 = u32::MAX as u64;
 
