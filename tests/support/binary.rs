@@ -34,6 +34,8 @@ pub struct Binary {
     pub proxy: SocketAddr,
     pub metrics: SocketAddr,
     child: Child,
+    /// What it writes to standard error.
+    log: tempfile::NamedTempFile,
     _config: tempfile::NamedTempFile,
 }
 
@@ -51,14 +53,16 @@ impl Binary {
         let config = file(&format!(
             "listen: {proxy}\nmetrics_listen: {metrics}\n{yaml}"
         ));
+        let log = tempfile::NamedTempFile::new().expect("a temporary file");
         let child = command(&["run", "--config", text(config.path())])
-            .stderr(Stdio::null())
+            .stderr(log.reopen().expect("a second handle"))
             .spawn()
             .expect("the binary runs");
         let mut binary = Self {
             proxy,
             metrics,
             child,
+            log,
             _config: config,
         };
         binary.is_ready().then_some(binary)
@@ -66,6 +70,11 @@ impl Binary {
 
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.proxy)
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log.path()).expect("the log is text")
     }
 
     /// Sends it a signal by name, `TERM` or `INT`.

@@ -1,0 +1,183 @@
+//! What operators see: metrics that are there from the start, bounded whatever clients send, and log lines
+//! that tell what happened without telling secrets.
+
+use std::{collections::BTreeSet, path::Path};
+
+use crate::support::{app::App, binary::Binary, redis::eventually, upstream::Upstream, wire::Wire};
+
+const POLICIES: &str = "policies:\n  \
+    - {name: per-key, identifier: [header:x-api-key], limits: [10/366d]}\n  \
+    - {name: trial, identifier: [client_ip], limits: [5/366d], mode: shadow}\n";
+
+fn yaml(upstream: &Upstream, settings: &str) -> String {
+    format!(
+        "upstream: {{address: \"{}\"}}\n{settings}{POLICIES}",
+        upstream.address
+    )
+}
+
+/// Names, types and labels of the exposition, without values and without what the process itself tells.
+fn shape(exposition: &str) -> String {
+    let lines = exposition
+        .lines()
+        .filter(|line| line.contains("slidegate_"));
+    lines
+        .map(|line| match line.starts_with('#') {
+            true => line.to_owned(),
+            false => line.rsplit_once(' ').expect("a value").0.to_owned(),
+        })
+        .map(|line| line.replace(env!("CARGO_PKG_VERSION"), "VERSION") + "\n")
+        .collect()
+}
+
+#[tokio::test]
+async fn every_series_is_there_at_zero_before_the_first_event_and_named_as_documented() {
+    let upstream = Upstream::start();
+    let app = App::start(&yaml(&upstream, ""));
+    let exposition = app.metrics().await;
+    let found = shape(&exposition);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/exposition.txt");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, &found).expect("the snapshot is written");
+    }
+    let expected = std::fs::read_to_string(&file).expect("the snapshot");
+    assert_eq!(found, expected, "BLESS=1 accepts it; then read the diff");
+    for line in exposition
+        .lines()
+        .filter(|line| line.starts_with("slidegate_"))
+    {
+        let one = line.starts_with("slidegate_build_info");
+        assert!(line.ends_with(if one { " 1" } else { " 0" }), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_a_client_sends_grows_or_breaks_the_exposition() {
+    let upstream = Upstream::start();
+    let app = App::start(&yaml(&upstream, ""));
+    let before = shape(&app.metrics().await);
+    let mut served = 0;
+    for number in 0..200 {
+        // Every other target has bytes that no target may have: refused or not, nothing may come of it.
+        let odd = if number % 2 == 0 { "" } else { "\"\u{ff}" };
+        let request = format!(
+            "GET /path-{number}%22%0a{odd} HTTP/1.1\r\nHost: h{number}.example\r\nConnection: close\r\n\
+             X-API-Key: k\"{number}\\\u{ff}\r\nX-Client-Name: \u{442}{number}\r\n\r\n"
+        );
+        let response = Wire::open(app.proxy).send(request.as_bytes()).rest();
+        served += usize::from(response.starts_with("HTTP/1.1 200 "));
+    }
+    assert!(served >= 100, "{served} of 200 were served");
+    let after = app.metrics().await;
+    assert_eq!(shape(&after), before);
+    for line in after.lines().filter(|line| !line.starts_with('#')) {
+        let value = line.rsplit_once(' ').expect("a value").1;
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+        assert!(line.is_ascii(), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn near_the_limit_each_band_counts_and_utilization_is_observed_once_per_request_and_policy() {
+    let upstream = Upstream::start();
+    let app = App::start(&yaml(&upstream, ""));
+    for _ in 0..12 {
+        let request = reqwest::Client::new()
+            .get(app.url("/"))
+            .header("x-api-key", "k");
+        request.send().await.expect("a response");
+    }
+    let near = async |decision: &str, band: &str| {
+        let series = format!(
+            "slidegate_near_limit_decisions_total{{band=\"{band}\",decision=\"{decision}\",policy=\"per-key\"}}"
+        );
+        app.metric(&series).await
+    };
+    // Estimates before the charge: 0, 0.1, … 0.9 are allowed, 1.0 twice is denied.
+    assert_eq!(near("allow", "0.90-0.95").await, 1.0);
+    assert_eq!(near("deny", "1.00-1.05").await, 2.0);
+    assert_eq!(near("allow", "0.95-1.00").await, 0.0);
+    for policy in ["per-key", "trial"] {
+        let series = format!("slidegate_utilization_ratio_count{{policy=\"{policy}\"}}");
+        assert_eq!(app.metric(&series).await, 12.0, "{policy}");
+    }
+    assert_eq!(
+        app.metric("slidegate_store_duration_seconds_count").await,
+        12.0,
+        "one call each"
+    );
+}
+
+#[tokio::test]
+async fn metrics_and_health_answer_get_and_head_and_nothing_else() {
+    let upstream = Upstream::start();
+    let app = App::start(&yaml(&upstream, ""));
+    for (request, expected) in [
+        ("GET /livez", "200"),
+        ("HEAD /metrics", "200"),
+        ("GET /readyz", "200"),
+        ("POST /metrics", "405"),
+        ("GET /", "404"),
+    ] {
+        let response = Wire::open(app.metrics)
+            .send(format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
+            .rest();
+        assert!(
+            response.starts_with(&format!("HTTP/1.1 {expected} ")),
+            "{request}: {response}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_decision_near_its_limit_is_a_structured_line_without_the_key() {
+    let upstream = Upstream::start();
+    let binary = Binary::start(&yaml(&upstream, "log: {format: json}\n"));
+    for _ in 0..11 {
+        let request = reqwest::Client::new()
+            .get(binary.url("/"))
+            .header("x-api-key", "do-not-log-me");
+        request.send().await.expect("a response");
+    }
+    let mut lines = Vec::new();
+    eventually("both decisions near the limit are logged", async || {
+        let log = binary.log();
+        lines = log
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"))
+            .filter(|line| line["fields"]["message"] == "A decision fell near its limit.")
+            .filter(|line| line["fields"]["policy"] == "per-key")
+            .collect();
+        lines.len() == 2
+    })
+    .await;
+    let fields = &lines[1]["fields"];
+    assert_eq!(fields["limit"], "per-key");
+    assert_eq!(fields["decision"], "deny");
+    assert_eq!(fields["decided_by"], "store");
+    assert_eq!(fields["utilization"], 1.0);
+    assert_eq!(
+        (&fields["current"], &fields["previous"]),
+        (&10.into(), &0.into())
+    );
+    assert_eq!(fields["identifier"].as_str().expect("text").len(), 22);
+    assert!(!binary.log().contains("do-not-log-me"));
+}
+
+#[tokio::test]
+async fn broken_clients_and_failing_upstreams_do_not_flood_the_log() {
+    let binary = Binary::start(&format!(
+        "upstream: {{address: \"127.0.0.1:9\"}}\n{POLICIES}"
+    ));
+    let mut statuses = BTreeSet::new();
+    for _ in 0..200 {
+        let mut wire = Wire::open(binary.proxy);
+        drop(wire.send(b"GET / HT"));
+        let response = reqwest::get(binary.url("/")).await.expect("a response");
+        statuses.insert(response.status().as_u16());
+    }
+    assert_eq!(statuses.into_iter().collect::<Vec<_>>(), [429, 502]);
+    let log = binary.log();
+    assert!(log.contains("A request failed."), "{log}");
+    assert!(log.lines().count() < 200, "{} lines", log.lines().count());
+}
