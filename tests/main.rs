@@ -9,6 +9,7 @@ mod config;
 mod differential;
 mod end_to_end;
 mod failure_modes;
+mod manifests;
 mod observability;
 mod properties;
 mod redis_outage;

@@ -1,0 +1,40 @@
+# The tag names the toolchain of rust-toolchain.toml, which is left out: rustup would fetch its components.
+FROM rust:1.95-bookworm AS build
+# zlib-ng, a dependency of Pingora, is built with cmake.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends cmake \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /build
+
+# The dependencies, in a layer that lasts until Cargo.lock changes.
+COPY Cargo.toml Cargo.lock ./
+RUN mkdir src \
+    && echo 'fn main() {}' >src/main.rs \
+    && touch src/lib.rs \
+    && cargo build --release --locked --bin slidegate
+
+COPY src src
+COPY lua lua
+# Cargo goes by time, and the files may be older than the stand-ins above.
+RUN find src -name '*.rs' -exec touch {} + \
+    && cargo build --release --locked --bin slidegate
+
+# The C library that the build used, and the same Debian: distroless would be smaller, but is found on fewer
+# mirrors and can not be rebuilt with apt alone. Nothing here needs its shell.
+FROM debian:bookworm-slim
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="slidegate" \
+    org.opencontainers.image.description="A rate-limiting reverse proxy: sliding window counters in Redis, in front of any HTTP service" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /build/target/release/slidegate /usr/local/bin/slidegate
+COPY config.yaml /etc/slidegate/config.yaml
+# A number, so that Kubernetes can tell that it is not root.
+USER 65532:65532
+# The proxy; metrics and health.
+EXPOSE 8000 9464
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["/usr/local/bin/slidegate"]
+CMD ["run", "--config", "/etc/slidegate/config.yaml"]
