@@ -9,6 +9,7 @@ use std::{
 
 use serde::Deserialize as _;
 use serde_yaml::Value;
+use slidegate::config::Config;
 
 #[test]
 fn every_manifest_is_yaml_and_listed_in_its_kustomization() {
@@ -133,7 +134,9 @@ fn liveness_asks_for_the_process_and_readiness_for_the_proxy() {
 
 #[test]
 fn a_pod_is_granted_more_time_than_the_app_and_slidegate_take_to_end() {
-    let drain_and_grace = 2 + 20;
+    let config = root().join("k8s/sidecar/config.yaml");
+    let config = Config::load(&config, &|_| Some("a secret".to_owned())).expect("accepted");
+    let drain_and_grace = (config.server.drain_delay + config.server.grace).as_secs();
     for pod in pods()
         .into_iter()
         .filter(|pod| pod.file.contains("sidecar"))
@@ -167,19 +170,45 @@ fn a_mounted_configuration_can_be_updated() {
 }
 
 #[test]
-fn every_config_map_holds_a_configuration() {
-    let files: Vec<_> = yaml_files()
-        .into_iter()
-        .filter(|file| is_configuration(file))
-        .collect();
+fn every_config_map_holds_a_configuration_that_is_accepted_with_the_secret_and_not_without() {
+    let files = yaml_files().into_iter();
+    let files: Vec<_> = files.filter(|file| is_configuration(file)).collect();
     assert!(!files.is_empty());
+    let secret = |name: &str| (name == "SLIDEGATE_SECRET").then(|| "a secret".to_owned());
     for file in files {
-        let documents = documents(&file);
-        assert!(documents[0]["policies"].is_sequence(), "{}", file.display());
-        let kustomization = file.with_file_name("kustomization.yaml");
-        let generator = self::documents(&kustomization)[0]["configMapGenerator"][0].clone();
-        assert_eq!(generator["files"][0], "config.yaml");
+        let config = Config::load(&file, &secret).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.warnings, Vec::<String>::new());
+        assert_eq!(
+            (
+                config.server.listen.port(),
+                config.server.metrics_listen.port()
+            ),
+            (8000, 9464)
+        );
+        assert!(
+            Config::load(&file, &|_| None).is_err(),
+            "started without a secret"
+        );
+
+        let kustomization = &documents(&file.with_file_name("kustomization.yaml"))[0];
+        assert_eq!(
+            kustomization["configMapGenerator"][0]["files"][0],
+            "config.yaml"
+        );
     }
+}
+
+/// While Redis is away each proxy enforces its share, which is to be of as many as there are.
+#[test]
+fn the_configuration_expects_as_many_replicas_as_the_deployment_has() {
+    let sidecar = root().join("k8s/sidecar");
+    let deployment = &documents(&sidecar.join("deployment.yaml"))[0];
+    let config = &documents(&sidecar.join("config.yaml"))[0];
+    assert!(deployment["spec"]["replicas"].is_u64());
+    assert_eq!(
+        deployment["spec"]["replicas"],
+        config["store"]["expected_replicas"]
+    );
 }
 
 #[test]
