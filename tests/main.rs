@@ -7,6 +7,7 @@ mod atomicity;
 mod clocks;
 mod config;
 mod differential;
+mod documents;
 mod end_to_end;
 mod failure_modes;
 mod manifests;
