@@ -42,7 +42,7 @@ if ! command -v apt-get >/dev/null; then
 fi
 install="apt-get install --yes --no-install-recommends$packages"
 if [ "$(id -u)" -ne 0 ]; then
-    echo "missing:$missing. Install them with: sudo $install" >&2
+    echo "missing:$missing. Install them with: sudo apt-get update && sudo $install" >&2
     exit 1
 fi
 
