@@ -11,7 +11,7 @@ use redis::AsyncCommands;
 use slidegate::{
     clock::Clock,
     ratelimit::{Algorithm, Cost, Counts, Decision, Limit, Timestamp, decide},
-    store::{At, StoreError},
+    store::At,
 };
 use tokio::task::JoinSet;
 
@@ -33,12 +33,7 @@ async fn two_stores_with_many_tasks_admit_not_one_unit_too_many() {
             tasks.spawn(async move {
                 let mut replies = Vec::new();
                 while !is_over(&replies) {
-                    match take_group(&store, &[demand("p", 1, LIMIT)], At::Now).await {
-                        Ok(decisions) => replies.push(decisions[0]),
-                        // Charged nothing.
-                        Err(StoreError::WindowTurned) => {}
-                        Err(error) => panic!("no decision: {error}"),
-                    }
+                    replies.push(take(&store, demand("p", 1, LIMIT), At::Now).await);
                 }
                 replies
             });

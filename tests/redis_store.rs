@@ -137,6 +137,30 @@ async fn no_key_is_without_a_time_to_live_whatever_was_done() {
 }
 
 #[tokio::test]
+async fn a_counter_that_was_given_back_to_0_still_ends_when_it_would_have() {
+    let server = RedisServer::start();
+    let (store, mut client) = (server.store(), server.client());
+    let one = demand("p", 1, "5/366d");
+    let window_number = take(&store, one, At::Now).await.position().number;
+    let key = key("p", 1, 366 * 86_400, window_number);
+    // Moved, so that setting it anew shows.
+    let _: () = client.pexpire(&key, 1_000_000).expect("OK");
+    let mut end = || -> u64 {
+        let mut command = redis::cmd("PEXPIRETIME");
+        command.arg(&key).query(&mut client).expect("a time")
+    };
+    let before = end();
+    let unit = Charged {
+        demand: one,
+        window_number,
+    };
+    store.give_back(&[unit]).await.expect("an answer");
+    assert_eq!(end(), before);
+    assert!(take(&store, one, At::Now).await.charged);
+    assert_eq!(end(), before);
+}
+
+#[tokio::test]
 async fn a_previous_window_is_readable_to_its_last_moment() {
     let server = RedisServer::start();
     let store = server.store();
@@ -313,7 +337,8 @@ async fn a_wrong_guess_of_the_window_costs_one_more_call_once() {
         // Should the window turn meanwhile, a guess may rightly be wrong: then once more.
         loop {
             let before = calls(&mut client);
-            let first = take(&store, demand("p", 1, "1000/1m"), At::Now).await;
+            let first = take_group(&store, &[demand("p", 1, "1000/1m")], At::Now).await;
+            let first = first.expect("a decision")[0];
             let guessed_wrong = calls(&mut client) - before;
             let mut last = first;
             for _ in 0..10 {
@@ -367,4 +392,34 @@ async fn a_unix_socket_serves_as_well() {
     let server = RedisServer::start();
     let store = open_store(&server.unix_url(), PATIENT, Clock::system());
     assert!(take(&store, demand("p", 1, "5/1m"), At::Now).await.charged);
+}
+
+#[test]
+fn a_reply_is_no_longer_than_the_readme_tells() {
+    let server = RedisServer::start();
+    let mut client = server.client();
+    let _: () = client.lpush("list", "not a counter").expect("OK");
+    let script = concat!(
+        include_str!("../lua/counter.lua"),
+        include_str!("../lua/sliding_window_counter.lua"),
+        include_str!("../lua/take.lua"),
+    );
+    let call = |keys: [&str; 4], second_guess: &str| -> Vec<redis::Value> {
+        let demand = ["sliding_window_counter", "take", "5", "60", "1"];
+        let mut command = redis::cmd("EVAL");
+        command.arg(script).arg(4).arg(&keys).arg("120000").arg("2");
+        command.arg(&demand).arg("2").arg(&demand).arg(second_guess);
+        command.query(&mut server.client()).expect("a reply")
+    };
+    assert_eq!(call(["a:2", "a:1", "b:2", "b:1"], "2").len(), 2 + 2 * 3);
+    assert_eq!(
+        call(["a:2", "a:1", "b:2", "b:1"], "3").len(),
+        2,
+        "other window"
+    );
+    assert_eq!(
+        call(["a:2", "a:1", "b:2", "list"], "2").len(),
+        2,
+        "an error"
+    );
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use slidegate::{
     policy::Identifier,
     ratelimit::{Algorithm, Cost, Decision},
-    store::{Action, At, Demand, Group, GroupReply, Store},
+    store::{Action, At, Demand, Group, GroupReply, Store, StoreError},
 };
 
 /// One unit by the identifier number `who`, under a policy and a limit such as `5/1m`.
@@ -55,11 +55,20 @@ pub async fn take_group(store: &Store, demands: &[Demand<'_>], at: At) -> GroupR
 }
 
 /// The decision on a demand that is alone in its group.
+///
+/// Should the window turn in the middle of it, it is asked again: nothing was charged.
 pub async fn take(store: &Store, demand: Demand<'_>, at: At) -> Decision {
-    let decisions = take_group(store, &[demand], at).await;
-    let decisions = decisions.unwrap_or_else(|error| panic!("no decision: {error}"));
-    assert_eq!(decisions.len(), 1, "one decision per demand");
-    decisions[0]
+    for _ in 0..100 {
+        match take_group(store, &[demand], at).await {
+            Ok(decisions) => {
+                assert_eq!(decisions.len(), 1, "one decision per demand");
+                return decisions[0];
+            }
+            Err(StoreError::WindowTurned) => {}
+            Err(error) => panic!("no decision: {error}"),
+        }
+    }
+    panic!("the window turns and turns");
 }
 
 /// The counts, current and previous, without a charge.
