@@ -1,4 +1,7 @@
--- One counter: reading it, adding to it. The start of every script here; see README.md.
+-- How a counter is read. The start of every script here; README.md is the contract.
+--
+-- Redis runs the whole text at every call, and each `function` in it makes a closure again: there are
+-- as few as the files allow.
 
 local call, try = redis.call, redis.pcall
 local tonumber, type = tonumber, type
@@ -27,20 +30,6 @@ local function count(key)
   return units
 end
 
--- Adds `cost` to a counter that holds `current` units; a text if that fails. One command creates a
--- counter and its time to live, and nothing changes that afterwards: no counter is ever without one.
-local function add(key, current, cost, expiry_option, expiry)
-  local done
-  if current == 0 then
-    done = try('SET', key, cost, 'NX', expiry_option, expiry)
-  end
-  if not done then
-    -- It exists, perhaps with 0 units, all of them given back.
-    done = try('INCRBY', key, cost)
-  end
-  return type(done) == 'table' and done.err or nil
-end
-
--- By name: `decide` tells whether a cost is admitted and the counts as found, or nil and a text;
--- `charge` adds a cost, or tells in a text why not.
+-- By the name of an algorithm: a function that tells whether a cost is admitted and the counts as found,
+-- or nil and a text.
 local rules = {}

@@ -7,86 +7,82 @@ local FIELDS = 6
 
 -- Once: it runs on within a script, and one call is one moment.
 local now = tonumber(ARGV[1])
-local expiry_option = 'EX'
+-- A counter created now is needed for the rest of its window, and for all of the next as the previous
+-- one. Its end is absolute and follows from the same TIME, so that it lives to the last moment of that. A
+-- given `now` may lie in the past, or go back by up to a day: there it is counted from the real present.
+local expiry_option, expiry_base, expiry_scale = 'EX', DAY, 2
 if not now then
   local time = call('TIME')
   now = time[1] * 1000 + floor(time[2] / 1000)
-  expiry_option = 'PXAT'
+  expiry_option, expiry_base, expiry_scale = 'PXAT', now, 2000
 end
 local seconds = floor(now / 1000)
 
--- When a counter created now is no longer needed: after this window and all of the next, in which it is
--- the previous one. Absolute and from the same TIME, so that it lives to the last moment of that. A
--- given `now` may lie in the past, or go back by up to a day; there it is counted from the real present.
-local function expiry(window)
-  if expiry_option == 'PXAT' then
-    return format('%.0f', now + 2000 * window)
-  end
-  return format('%.0f', 2 * window + DAY)
-end
+-- `reply` is complete up to `filled`; the next group starts at KEYS[key] and ARGV[arg].
+local reply, filled = { now }, 1
+local key, arg, last = 1, 2, #ARGV
 
--- Looks at the `demands` that start at KEYS[key] and ARGV[arg], and appends their decisions to `reply`
--- after position `filled`: the group's status, or a text if it cannot be decided.
-local function decide(demands, key, arg, reply, filled)
+while arg <= last do
+  local demands = tonumber(ARGV[arg])
+  arg = arg + 1
   local status = ADMITTED
+
+  -- Decide: the decisions go where they belong if the group is decided, after its status.
+  local k, a, place = key, arg, filled + 1
   for _ = 1, demands do
-    local rule, action = rules[ARGV[arg]], ARGV[arg + 1]
-    local quota, window, cost = tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3]), tonumber(ARGV[arg + 4])
-    if not (rule and quota and window and cost) then
-      return 'ERR the demand is not understood'
-    end
+    local rule, action = rules[ARGV[a]], ARGV[a + 1]
+    local quota, window, cost = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
     local moment, length = now, 1000 * window
     if window > DAY then
       moment, length = seconds, window
     end
     local elapsed = moment % length
-    if (moment - elapsed) / length ~= tonumber(ARGV[arg + 5]) then
-      return OTHER_WINDOW
+    if (moment - elapsed) / length ~= tonumber(ARGV[a + 5]) then
+      status = OTHER_WINDOW
+      break
     end
 
-    local allowed, current, previous = rule.decide(KEYS[key], KEYS[key + 1], quota, length, elapsed, cost)
+    local allowed, current, previous = rule(KEYS[k], KEYS[k + 1], quota, length, elapsed, cost)
     if allowed == nil then
-      return current
+      status = current
+      break
     end
     if action == 'charge' then
       if current + cost >= EXACT then
-        return 'ERR the counter would pass 2^53 units'
+        status = 'ERR the counter would pass 2^53 units'
+        break
       end
     elseif not allowed then
       status = DENIED
     end
-    reply[filled + 1], reply[filled + 2], reply[filled + 3] = allowed and 1 or 0, current, previous
-    filled = filled + 3
-    key, arg = key + 2, arg + FIELDS
+    reply[place + 1], reply[place + 2], reply[place + 3] = allowed and 1 or 0, current, previous
+    k, a, place = k + 2, a + FIELDS, place + 3
   end
-  return status
-end
 
--- Charges what `decide` admitted; a text if that fails, and then nothing is charged: a server that
--- takes the first write of a script takes all of them.
-local function charge(demands, key, arg, reply, filled)
-  for _ = 1, demands do
-    if ARGV[arg + 1] ~= 'peek' then
-      local rule, window = rules[ARGV[arg]], tonumber(ARGV[arg + 3])
-      local fault = rule.charge(KEYS[key], reply[filled + 2], ARGV[arg + 4], expiry_option, expiry(window))
-      if fault then
-        return fault
-      end
-    end
-    key, arg, filled = key + 2, arg + FIELDS, filled + 3
-  end
-  return nil
-end
-
-local reply = { now }
-local filled, key, arg, last = 1, 1, 2, #ARGV
-while arg <= last do
-  local demands = tonumber(ARGV[arg])
-  arg = arg + 1
-  local status = decide(demands, key, arg, reply, filled + 1)
+  -- Charge. One command creates a counter with its time to live, and nothing changes that afterwards.
   if status == ADMITTED then
-    status = charge(demands, key, arg, reply, filled + 1) or ADMITTED
+    k, a, place = key, arg, filled + 1
+    for _ = 1, demands do
+      if ARGV[a + 1] ~= 'peek' then
+        local cost, done = ARGV[a + 4], nil
+        if reply[place + 2] == 0 then
+          local expiry = format('%.0f', expiry_base + expiry_scale * ARGV[a + 3])
+          done = try('SET', KEYS[k], cost, 'NX', expiry_option, expiry)
+        end
+        if not done then
+          -- It exists, perhaps with 0 units, all of them given back.
+          done = try('INCRBY', KEYS[k], cost)
+        end
+        if type(done) == 'table' and done.err then
+          -- Nothing is charged: a server that takes the first write of a script takes all of them.
+          status = done.err
+          break
+        end
+      end
+      k, a, place = k + 2, a + FIELDS, place + 3
+    end
   end
+
   filled = filled + 1
   reply[filled] = status
   if status == ADMITTED or status == DENIED then
