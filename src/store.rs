@@ -168,7 +168,8 @@ impl Store {
         }
     }
 
-    /// Deletes the counters of these demands: the current window's and the previous one's.
+    /// Deletes the counters of these demands: the current window's, the previous one's, and the next one's
+    /// should the window turn meanwhile.
     pub async fn forget(&self, demands: &[Demand<'_>], at: At) -> Result<(), StoreError> {
         match self {
             Self::Memory(store) => {

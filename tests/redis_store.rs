@@ -394,6 +394,39 @@ async fn a_unix_socket_serves_as_well() {
     assert!(take(&store, demand("p", 1, "5/1m"), At::Now).await.charged);
 }
 
+#[tokio::test]
+async fn a_user_needs_no_more_rights_than_the_readme_tells() {
+    let server = RedisServer::start();
+    let readme = include_str!("../lua/README.md");
+    let line = readme
+        .lines()
+        .find(|line| line.contains("ACL SETUSER"))
+        .expect("the line");
+    let mut command = redis::cmd("ACL");
+    for word in line.split_whitespace().skip(1) {
+        command.arg(word);
+    }
+    command.exec(&mut server.client()).expect("OK");
+
+    let url = server.url().replace("//", "//slidegate:password@");
+    let store = open_store(&url, PATIENT, Clock::system());
+    let one = demand("p", 1, "5/366d");
+    let window_number = take(&store, one, At::Now).await.position().number;
+    assert_eq!(take(&store, one, At::Now).await.counts.current, 1);
+    let demand = one;
+    let unit = Charged {
+        demand,
+        window_number,
+    };
+    store.give_back(&[unit]).await.expect("an answer");
+    redis::cmd("SCRIPT")
+        .arg("FLUSH")
+        .exec(&mut server.client())
+        .expect("OK");
+    assert_eq!(take(&store, one, At::Now).await.counts.current, 1);
+    store.forget(&[one], At::Now).await.expect("an answer");
+}
+
 #[test]
 fn a_reply_is_no_longer_than_the_readme_tells() {
     let server = RedisServer::start();
