@@ -1,6 +1,10 @@
 //! `slidegate run`: serve until told to stop.
 
-use std::{io, path::Path, process::ExitCode};
+use std::{
+    io::{self, IsTerminal as _},
+    path::Path,
+    process::ExitCode,
+};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -81,6 +85,7 @@ fn start_logging(settings: &LogSettings) {
     let filter = tracing_subscriber::EnvFilter::new(filter);
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr);
     if settings.json {
         lines.json().init();
