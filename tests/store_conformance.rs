@@ -3,8 +3,9 @@
 //! Time is given ([`At::Stamp`]), so that every promise is about exact moments.
 
 use slidegate::{
+    clock::Clock,
     ratelimit::{Timestamp, Wait},
-    store::{At, Charged, Store},
+    store::{At, Charged, MemorySettings, MemoryStore, Store},
 };
 
 use crate::support::{demand::*, redis::RedisServer};
@@ -22,17 +23,16 @@ macro_rules! conformance {
             )*
         }
 
-        // For the merger: uncomment once the memory store has a body, and import what it names.
-        // mod memory {
-        //     $(
-        //         #[tokio::test]
-        //         async fn $promise() {
-        //             let settings = super::MemorySettings { max_counters: 1_000 };
-        //             let store = super::MemoryStore::new(settings, super::Clock::system());
-        //             super::$promise(&super::Store::Memory(store)).await;
-        //         }
-        //     )*
-        // }
+        mod memory {
+            $(
+                #[tokio::test]
+                async fn $promise() {
+                    let settings = super::MemorySettings { max_counters: 1_000 };
+                    let store = super::MemoryStore::new(settings, super::Clock::system());
+                    super::$promise(&super::Store::Memory(store)).await;
+                }
+            )*
+        }
     };
 }
 
