@@ -23,6 +23,7 @@ pub struct Metrics {
     pub store_duration: Histogram,
     store_errors: Vec<(&'static str, IntCounter)>,
     store_breaker_tripped: IntGauge,
+    store_pending: IntGauge,
     give_backs: [IntCounter; 2],
     requests: [IntCounter; STATUS_CLASSES.len()],
     /// From the choice of the upstream to the head of its response.
@@ -166,6 +167,10 @@ impl Metrics {
                 "store_breaker_tripped",
                 "1 while the store is away and requests do not wait for it.",
             ),
+            store_pending: register.gauge(
+                "store_pending",
+                "Requests that wait for the store at this moment.",
+            ),
             give_backs: ["lost", "done"].map(|result| give_backs.with_label_values(&[result])),
             requests: STATUS_CLASSES.map(|class| requests.with_label_values(&[class])),
             upstream_duration: register.histogram(
@@ -234,6 +239,8 @@ impl Metrics {
     /// Everything in the text format 0.0.4, and the content type to send it with.
     pub fn expose(&self, store: Health) -> (Vec<u8>, &'static str) {
         self.store_breaker_tripped.set(i64::from(store.tripped));
+        self.store_pending
+            .set(i64::try_from(store.pending).unwrap_or(i64::MAX));
         let mut text = Vec::new();
         TextEncoder::new()
             .encode(&self.registry.gather(), &mut text)

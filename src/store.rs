@@ -88,6 +88,9 @@ pub enum StoreError {
     /// There is no connection, and the request does not wait for one.
     #[error("the store is not connected")]
     Disconnected,
+    /// More requests wait for it than may; this one does not.
+    #[error("too many requests wait for the store")]
+    Overloaded,
     /// The budget ran out. The call may have run.
     #[error("the store did not answer within the budget")]
     Timeout,
@@ -107,8 +110,9 @@ pub enum StoreError {
 
 impl StoreError {
     /// Every [`Self::kind`], for metrics that are present before the first error.
-    pub const KINDS: [&'static str; 6] = [
+    pub const KINDS: [&'static str; 7] = [
         "disconnected",
+        "overloaded",
         "timeout",
         "io",
         "refused",
@@ -120,6 +124,7 @@ impl StoreError {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Disconnected => "disconnected",
+            Self::Overloaded => "overloaded",
             Self::Timeout => "timeout",
             Self::Io(_) => "io",
             Self::Refused(_) => "refused",
@@ -136,6 +141,8 @@ pub struct Health {
     pub tripped: bool,
     /// When the store is next tried, if it is tripped.
     pub next_probe: Duration,
+    /// How many requests wait for it.
+    pub pending: usize,
 }
 
 impl Store {

@@ -78,7 +78,7 @@ async fn two_proxies_with_64_connections_each_admit_not_one_unit_too_many() {
     let statuses = tasks.join_all().await.concat();
     let answered = |status: u16| statuses.iter().filter(|found| **found == status).count();
 
-    let replies: Vec<Decision> = relay.answers().iter().filter_map(take_reply).collect();
+    let replies: Vec<Decision> = relay.answers().iter().flat_map(take_replies).collect();
     let charged = replies.iter().filter(|reply| reply.charged).count();
     assert!(charged > 50, "{charged} of {} admitted", replies.len());
     assert_eq!(answered(200), charged, "every charge is an answer");
@@ -90,28 +90,38 @@ async fn two_proxies_with_64_connections_each_admit_not_one_unit_too_many() {
     assert_eq!(faults(replies), Vec::<String>::new());
 }
 
-/// The decision in a reply to a call about one demand, if it is one: time, status, allowed, C, P.
-fn take_reply(reply: &redis::Value) -> Option<Decision> {
+/// The decisions in a reply to a call about groups of one demand each, if it is one: the time, and for each
+/// group its status, allowed, C, P; of a group in another window, its status alone.
+fn take_replies(reply: &redis::Value) -> Vec<Decision> {
     let redis::Value::Array(items) = reply else {
-        return None;
+        return Vec::new();
     };
     let number = |item: &redis::Value| match item {
         redis::Value::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let numbers: Vec<u64> = items.iter().filter_map(number).collect();
-    let &[now, status, allowed, current, previous] = &numbers[..] else {
-        return None;
-    };
-    Some(Decision {
-        algorithm: Algorithm::default(),
-        limit: LIMIT.parse().expect("a limit"),
-        cost: Cost::ONE,
-        counts: Counts { current, previous },
-        now: Timestamp::from_millis(now),
-        allowed: allowed == 1,
-        charged: status == 1,
-    })
+    let mut numbers = items.iter().filter_map(number);
+    let now = numbers.next().map(Timestamp::from_millis);
+    let mut decisions = Vec::new();
+    while let (Some(now), Some(status)) = (now, numbers.next()) {
+        if status == 2 {
+            continue;
+        }
+        let mut next = || numbers.next().expect("a decided group has three numbers");
+        decisions.push(Decision {
+            algorithm: Algorithm::default(),
+            limit: LIMIT.parse().expect("a limit"),
+            cost: Cost::ONE,
+            now,
+            allowed: next() == 1,
+            counts: Counts {
+                current: next(),
+                previous: next(),
+            },
+            charged: status == 1,
+        });
+    }
+    decisions
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

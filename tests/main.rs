@@ -4,6 +4,7 @@
 mod access_logs;
 mod architecture;
 mod atomicity;
+mod batching;
 mod clocks;
 mod config;
 mod differential;

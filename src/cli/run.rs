@@ -22,6 +22,8 @@ use crate::{
 /// Serves the configuration at `path` until a signal.
 pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, CommandError> {
     let config = Config::load(path, env)?;
+    // Before anything can be reached: whoever sees a port may send a signal.
+    let stop = stop_on_signals().map_err(AppError::from)?;
     let (proxy, metrics) = app::bind(&config.server).map_err(AppError::from)?;
     start_logging(&config.log);
     for warning in &config.warnings {
@@ -34,7 +36,7 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
         proxy,
         metrics,
         clock: Clock::system(),
-        stop: stop_on_signals().map_err(AppError::from)?,
+        stop,
     };
     let code = match app::run(config, world)? {
         Ended::Drained => {

@@ -1,17 +1,21 @@
 //! Counters in Redis, decided by one script call.
 //!
-//! A request's groups travel in one call and are answered in one reply. Which window a request falls in
+//! A request's groups travel in one call, with those of whoever else asks at that moment (`batch`). Which window a request falls in
 //! is decided by Redis's clock inside the script; the proxy only guesses it, to name the keys, and a
 //! wrong guess costs one more call. Everything a request waits for is within one budget, and a call
 //! that may have run is never sent again.
 
+mod batch;
 mod connection;
 mod key;
 mod script;
 mod url;
 
 use std::{
-    sync::atomic::{AtomicI64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,12 +25,16 @@ use tokio::time::timeout;
 
 pub use self::url::{ParseRedisUrlError, RedisUrl};
 use self::{
+    batch::Batcher,
     connection::{Connection, Dialer, Exchange},
     key::Key,
-    script::{Answer, Script},
+    script::{Answer, Counted, Script},
 };
-use super::{At, Charged, Demand, Group, GroupReply, Health, StoreError};
-use crate::{clock::Clock, ratelimit::Timestamp};
+use super::{Action, At, Charged, Demand, Group, GroupReply, Health, StoreError};
+use crate::{
+    clock::Clock,
+    ratelimit::{Decision, Timestamp},
+};
 
 /// Where Redis is and how long to wait for it.
 #[derive(Clone, Debug)]
@@ -44,19 +52,14 @@ pub struct RedisSettings {
 /// Dropping it ends its connection.
 #[derive(Debug)]
 pub struct RedisStore {
-    connection: Connection,
-    scripts: Scripts,
+    connection: Arc<Connection>,
+    batcher: Batcher,
+    give_back: Script,
     namespace: String,
     budget: Duration,
     clock: Clock,
     /// Milliseconds from `clock`, when a call is sent, to Redis's clock, when the script runs.
     offset: AtomicI64,
-}
-
-#[derive(Debug)]
-struct Scripts {
-    take: Script,
-    give_back: Script,
 }
 
 impl RedisStore {
@@ -67,14 +70,13 @@ impl RedisStore {
             budget,
             namespace,
         } = settings;
-        let scripts = Scripts {
-            take: Script::take(),
-            give_back: Script::give_back(),
-        };
-        let dialer = Dialer::new(&url, probe(&scripts, &namespace));
+        let (take, give_back) = (Arc::new(Script::take()), Script::give_back());
+        let dialer = Dialer::new(&url, probe([&take, &give_back], &namespace));
+        let connection = Arc::new(Connection::open(dialer, runtime));
         Self {
-            connection: Connection::open(dialer, runtime),
-            scripts,
+            batcher: Batcher::start(&connection, take, budget, runtime),
+            connection,
+            give_back,
             namespace,
             budget,
             clock,
@@ -85,59 +87,42 @@ impl RedisStore {
     pub(super) async fn take(&self, groups: &[Group<'_>], at: At) -> Vec<GroupReply> {
         // What is not answered when the budget runs out has timed out; what is, stays answered.
         let mut replies = vec![Err(StoreError::Timeout); groups.len()];
-        let mut exchange = self.connection.exchange();
-        let decided = self.decide(&mut exchange, groups, at, &mut replies);
-        if timeout(self.budget, decided).await.is_err() {
-            exchange.timed_out();
-        }
+        // Its end is in the replies.
+        drop(timeout(self.budget, self.decide(groups, at, &mut replies)).await);
         replies
     }
 
     /// Asks, and asks again about the groups whose window was guessed wrong.
-    async fn decide(
-        &self,
-        exchange: &mut Exchange<'_>,
-        groups: &[Group<'_>],
-        at: At,
-        replies: &mut [GroupReply],
-    ) {
+    async fn decide(&self, groups: &[Group<'_>], at: At, replies: &mut [GroupReply]) {
         let mut open: Open = (0..groups.len()).collect();
         for _ in 0..MOST_GUESSES {
             if open.is_empty() {
                 return;
             }
-            open = self.ask(exchange, groups, open, at, replies).await;
+            open = self.ask(groups, open, at, replies).await;
         }
         for index in open {
             replies[index] = Err(StoreError::WindowTurned);
         }
     }
 
-    /// One call for the groups that are `open`; returns those that were asked about another window.
-    ///
-    /// This is all that lies between a request and the connection: a batch of the groups of many
-    /// requests would be formed here.
+    /// One question about the groups that are `open`; returns those that were asked about another window.
     async fn ask(
         &self,
-        exchange: &mut Exchange<'_>,
         groups: &[Group<'_>],
         open: Open,
         at: At,
         replies: &mut [GroupReply],
     ) -> Open {
-        let asked = open.iter().map(|index| &groups[*index]);
         let sent = self.clock.now();
         let guess = match at {
             At::Now => sent.offset_by(self.offset.load(Ordering::Relaxed)),
             At::Stamp(stamp) => stamp,
         };
-        let reply = exchange
-            .run(&self.scripts.take, |command| {
-                script::write_take(command, &self.namespace, asked.clone(), guess, at);
-            })
-            .await;
-        let (now, answers) = match reply.and_then(|reply| script::read_take(reply, asked)) {
-            Ok(read) => read,
+        let asked = open.iter().map(|index| &groups[*index]);
+        let part = script::write_part(&self.namespace, asked, guess, at);
+        let (now, answers) = match self.batcher.ask(part).await {
+            Ok(answers) => answers,
             Err(error) => {
                 for index in open {
                     replies[index] = Err(error.clone());
@@ -149,14 +134,11 @@ impl RedisStore {
         let mut elsewhere = Open::new();
         for (index, answer) in open.into_iter().zip(answers) {
             match answer {
-                Answer::Decided(decisions) => replies[index] = Ok(decisions),
-                Answer::OtherWindow => elsewhere.push(index),
-                Answer::Failed(error) => {
-                    if let StoreError::Refused(text) = &error {
-                        exchange.heed(text);
-                    }
-                    replies[index] = Err(error);
+                Answer::Decided { admitted, counted } => {
+                    replies[index] = Ok(decisions(&groups[index], admitted, &counted, now));
                 }
+                Answer::OtherWindow => elsewhere.push(index),
+                Answer::Failed(error) => replies[index] = Err(error),
             }
         }
         if !elsewhere.is_empty() && at == At::Now {
@@ -170,7 +152,7 @@ impl RedisStore {
             return Ok(());
         }
         let mut exchange = self.connection.exchange();
-        let call = exchange.run(&self.scripts.give_back, |command| {
+        let call = exchange.run(&self.give_back, |command| {
             script::write_give_back(command, &self.namespace, charged);
         });
         let reply = timeout(self.budget, call).await;
@@ -211,8 +193,30 @@ impl RedisStore {
     }
 
     pub(super) fn health(&self) -> Health {
-        self.connection.health()
+        Health {
+            pending: self.batcher.waiting(),
+            ..self.connection.health()
+        }
     }
+}
+
+/// What the script found, as the decisions that it made.
+fn decisions(
+    group: &Group<'_>,
+    admitted: bool,
+    counted: &[Counted],
+    now: Timestamp,
+) -> SmallVec<[Decision; 2]> {
+    let decision = |(demand, counted): (&Demand<'_>, &Counted)| Decision {
+        algorithm: demand.algorithm,
+        limit: demand.limit,
+        cost: demand.cost,
+        counts: counted.counts,
+        now,
+        allowed: counted.allowed,
+        charged: admitted && demand.action != Action::Peek,
+    };
+    group.iter().zip(counted).map(decision).collect()
 }
 
 /// A wrong guess charged nothing and teaches the offset, so the second is right, unless the window turns
@@ -232,9 +236,9 @@ fn offset(sent: Timestamp, now: Timestamp) -> i64 {
 
 /// What a new connection must answer. The scripts are then known. `DEL` of a name that no counter has
 /// writes nothing, but only a server that takes writes accepts it; one that is out of memory does.
-fn probe(scripts: &Scripts, namespace: &str) -> redis::Pipeline {
+fn probe(scripts: [&Script; 2], namespace: &str) -> redis::Pipeline {
     let mut probe = redis::pipe();
-    for script in [&scripts.take, &scripts.give_back] {
+    for script in scripts {
         probe.cmd("SCRIPT").arg("LOAD").arg(script.source());
     }
     probe.cmd("DEL").arg(key::probe(namespace));

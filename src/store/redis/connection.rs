@@ -91,6 +91,7 @@ impl Connection {
             } else {
                 Duration::ZERO
             },
+            ..Health::default()
         }
     }
 

@@ -6,13 +6,14 @@ mod reply;
 use std::fmt;
 
 use redis::{Cmd, RedisWrite};
+use smallvec::SmallVec;
 
-pub(super) use reply::{Answer, read_give_back, read_take, read_time};
+pub(super) use reply::{Answer, Counted, read_give_back, read_take, read_time};
 
-use super::key::Key;
+use super::{batch::Part, key::Key};
 use crate::{
     ratelimit::{Algorithm, Timestamp},
-    store::{Action, At, Charged, Demand, Group},
+    store::{Action, At, Charged, Group},
 };
 
 /// A script and the name under which Redis caches it.
@@ -75,38 +76,41 @@ fn rule(algorithm: Algorithm) -> &'static str {
 
 const COUNTER: &str = include_str!("../../../lua/counter.lua");
 
-/// Completes a call of [`Script::take`]. `guess` is when the script is thought to run.
-pub(super) fn write_take<'g, 'd: 'g>(
-    command: &mut Cmd,
+/// How many demands each group of a request has.
+pub(super) type Shape = SmallVec<[usize; 2]>;
+
+/// The groups of one request as keys, arguments and shape of a call of [`Script::take`]. `guess` is when
+/// the script is thought to run.
+pub(super) fn write_part<'g, 'd: 'g>(
     namespace: &str,
-    groups: impl Iterator<Item = &'g Group<'d>> + Clone,
+    groups: impl Iterator<Item = &'g Group<'d>>,
     guess: Timestamp,
     at: At,
-) {
-    let demands = || groups.clone().flatten();
-    let number = |demand: &Demand<'_>| demand.limit.window().position(guess).number;
-
-    command.arg(2 * demands().count());
-    for demand in demands() {
-        let current = Key::new(namespace, demand, number(demand));
-        command.write_arg_fmt(current);
-        command.write_arg_fmt(current.previous());
-    }
-    match at {
-        At::Now => command.arg(""),
-        At::Stamp(stamp) => command.arg(stamp.as_millis()),
-    };
-    for group in groups.clone() {
-        command.arg(group.len());
+) -> Part {
+    let (mut keys, mut arguments) = (Cmd::with_capacity(4, 160), Cmd::with_capacity(16, 160));
+    let mut shape = Shape::new();
+    for group in groups {
+        arguments.arg(group.len());
         for demand in group {
-            command
+            let number = demand.limit.window().position(guess).number;
+            let current = Key::new(namespace, demand, number);
+            keys.write_arg_fmt(current);
+            keys.write_arg_fmt(current.previous());
+            arguments
                 .arg(demand.algorithm.name())
                 .arg(action(demand.action))
                 .arg(demand.limit.quota())
                 .arg(demand.limit.window().seconds())
                 .arg(demand.cost.units())
-                .arg(number(demand));
+                .arg(number);
         }
+        shape.push(group.len());
+    }
+    Part {
+        at,
+        keys,
+        arguments,
+        shape,
     }
 }
 
@@ -136,7 +140,7 @@ pub(super) fn write_give_back(command: &mut Cmd, namespace: &str, charged: &[Cha
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{policy::Identifier, ratelimit::Cost};
+    use crate::{policy::Identifier, ratelimit::Cost, store::Demand};
 
     fn words(command: &Cmd) -> Vec<String> {
         let text = |arg| match arg {
@@ -174,19 +178,18 @@ mod tests {
             [demand("7/2d", Action::Charge)].into_iter().collect(),
         ];
         let now = Timestamp::from_seconds(2 * 86_400);
-        let mut command = Script::take().by_name();
-        write_take(&mut command, "ns", groups.iter(), now, At::Stamp(now));
+        let part = write_part("ns", groups.iter(), now, At::Now);
         assert_eq!(
-            words(&command)[2..].join(" "),
-            "6 rl:{ns:p:unix}:60:2880 rl:{ns:p:unix}:60:2879 rl:{ns:p:unix}:3600:48 \
-             rl:{ns:p:unix}:3600:47 rl:{ns:p:unix}:172800:1 rl:{ns:p:unix}:172800:0 172800000 \
-             2 sliding_window_counter take 5 60 3 2880 sliding_window_counter peek 9 3600 3 48 \
+            words(&part.keys).join(" "),
+            "rl:{ns:p:unix}:60:2880 rl:{ns:p:unix}:60:2879 rl:{ns:p:unix}:3600:48 \
+             rl:{ns:p:unix}:3600:47 rl:{ns:p:unix}:172800:1 rl:{ns:p:unix}:172800:0"
+        );
+        assert_eq!(
+            words(&part.arguments).join(" "),
+            "2 sliding_window_counter take 5 60 3 2880 sliding_window_counter peek 9 3600 3 48 \
              1 sliding_window_counter charge 7 172800 3 1"
         );
-
-        let mut command = Script::take().by_source();
-        write_take(&mut command, "ns", groups[..0].iter(), now, At::Now);
-        assert_eq!(words(&command)[2..], ["0", ""], "the time is the server's");
+        assert_eq!(part.shape[..], [2, 1]);
     }
 
     #[test]

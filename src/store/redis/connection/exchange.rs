@@ -1,4 +1,4 @@
-//! What one request says to Redis and hears from it.
+//! What is said to Redis and heard from it.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -8,7 +8,7 @@ use tokio::time::error::Elapsed;
 use super::{Link, Shared};
 use crate::store::{StoreError, redis::script::Script};
 
-/// The calls of one request, all over the same connection.
+/// Calls that belong together, all over the same connection.
 ///
 /// It outlives the timeout around them, so that a timeout is counted against the connection it met.
 pub(in crate::store::redis) struct Exchange<'a> {
@@ -61,7 +61,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// To be told when the budget ran out. The call under way may have run.
-    pub(in crate::store::redis) fn timed_out(self) {
+    pub(in crate::store::redis) fn timed_out(&self) {
         let Some(link) = &self.link else { return };
         if link.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS {
             self.shared

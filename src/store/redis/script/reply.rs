@@ -3,46 +3,65 @@
 use redis::Value;
 use smallvec::SmallVec;
 
+use super::Shape;
 use crate::{
-    ratelimit::{Counts, Decision, Timestamp},
-    store::{Action, Group, StoreError},
+    ratelimit::{Counts, Timestamp},
+    store::StoreError,
 };
 
 /// What the script says about one group.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum Answer {
-    /// One decision per demand.
-    Decided(SmallVec<[Decision; 2]>),
+    /// It decided.
+    Decided {
+        /// Whether the group was charged, as far as its demands charge.
+        admitted: bool,
+        /// What it found, by demand.
+        counted: SmallVec<[Counted; 2]>,
+    },
     /// The guess was wrong for one of its demands; nothing is charged.
     OtherWindow,
     /// It could not be decided, or the answer is not understood.
     Failed(StoreError),
 }
 
-/// Reads the reply of [`super::Script::take`]: the store's time, and an answer per group.
+/// What the script found for one demand, before the charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::redis) struct Counted {
+    /// Whether its limit has room.
+    pub allowed: bool,
+    /// The counts.
+    pub counts: Counts,
+}
+
+/// Reads the reply of [`super::Script::take`] to requests of these shapes: the store's time, and for each
+/// request an answer per group.
 ///
 /// # Errors
 /// [`StoreError::Reply`] if it has no time. What else is not understood concerns the group where that
 /// happens, and those after it.
-pub(in crate::store::redis) fn read_take<'g, 'd: 'g>(
+pub(in crate::store::redis) fn read_take<'s>(
     reply: Value,
-    groups: impl Iterator<Item = &'g Group<'d>>,
-) -> Result<(Timestamp, Vec<Answer>), StoreError> {
+    shapes: impl Iterator<Item = &'s Shape>,
+) -> Result<(Timestamp, Vec<SmallVec<[Answer; 2]>>), StoreError> {
     let Value::Array(elements) = reply else {
         return Err(not_understood("not an array", Some(&reply)));
     };
     let mut elements = elements.iter();
     let now = Timestamp::from_millis(next_number(&mut elements)?);
-    let answers = groups
-        .map(|group| read_group(&mut elements, group, now).unwrap_or_else(Answer::Failed))
+    let answers = shapes
+        .map(|shape| {
+            let answer =
+                |demands| read_group(&mut elements, demands).unwrap_or_else(Answer::Failed);
+            shape.iter().copied().map(answer).collect()
+        })
         .collect();
     Ok((now, answers))
 }
 
 fn read_group(
     elements: &mut std::slice::Iter<'_, Value>,
-    group: &Group<'_>,
-    now: Timestamp,
+    demands: usize,
 ) -> Result<Answer, StoreError> {
     let status = elements
         .next()
@@ -57,22 +76,17 @@ fn read_group(
             return Ok(Answer::Failed(StoreError::Refused(text.to_owned())));
         }
     };
-    let mut decisions = SmallVec::new();
-    for demand in group {
-        decisions.push(Decision {
-            algorithm: demand.algorithm,
-            limit: demand.limit,
-            cost: demand.cost,
+    let mut counted = SmallVec::new();
+    for _ in 0..demands {
+        counted.push(Counted {
             allowed: next_number(elements)? == 1,
             counts: Counts {
                 current: next_number(elements)?,
                 previous: next_number(elements)?,
             },
-            now,
-            charged: admitted && demand.action != Action::Peek,
         });
     }
-    Ok(Answer::Decided(decisions))
+    Ok(Answer::Decided { admitted, counted })
 }
 
 const DENIED: u64 = 0;
@@ -146,24 +160,12 @@ mod tests {
     use Value::{Array, BulkString, Int, Nil};
 
     use super::*;
-    use crate::{
-        policy::Identifier,
-        ratelimit::{Algorithm, Cost},
-        store::Demand,
-    };
 
-    /// Two groups of one demand each.
+    /// Two requests with a group of one demand each.
     fn read(elements: Vec<Value>) -> Result<Vec<Answer>, StoreError> {
-        let demand = Demand {
-            policy: "p",
-            identifier: Identifier::Unix,
-            limit: "5/1m".parse().expect("a limit"),
-            algorithm: Algorithm::SlidingWindowCounter,
-            cost: Cost::ONE,
-            action: Action::Take,
-        };
-        let group: Group<'_> = [demand].into_iter().collect();
-        read_take(Array(elements), [&group, &group].into_iter()).map(|(_, answers)| answers)
+        let shape: Shape = [1].into_iter().collect();
+        let (_, answers) = read_take(Array(elements), [&shape, &shape].into_iter())?;
+        Ok(answers.into_iter().flatten().collect())
     }
 
     fn text(text: &str) -> Value {
@@ -184,12 +186,20 @@ mod tests {
         );
         assert_eq!(integers, texts);
         let answers = integers.expect("a time");
-        let [Answer::Decided(first), Answer::Decided(second)] = &answers[..] else {
-            panic!("not decided: {answers:?}");
+        let counts = Counts {
+            current: 2,
+            previous: 3,
         };
-        assert!(first[0].charged && !second[0].charged && !second[0].allowed);
-        assert_eq!(first[0].now, Timestamp::from_millis(9));
-        assert_eq!((first[0].counts.current, first[0].counts.previous), (2, 3));
+        let decided = |admitted| Answer::Decided {
+            admitted,
+            counted: [Counted {
+                allowed: admitted,
+                counts,
+            }]
+            .into_iter()
+            .collect(),
+        };
+        assert_eq!(answers, [decided(true), decided(false)]);
     }
 
     #[test]
@@ -205,7 +215,7 @@ mod tests {
             let answers = read(vec![Int(9), status, Int(1), Int(1), Int(0), Int(0)]);
             let answers = answers.expect("a time");
             assert_eq!(answers[0], expected);
-            assert!(matches!(answers[1], Answer::Decided(_)));
+            assert!(matches!(answers[1], Answer::Decided { .. }));
         }
     }
 

@@ -1,0 +1,192 @@
+//! Many requests, one script call: what waits at the same moment travels together.
+//!
+//! Requests hand in their groups and wait for their part of the answer. A driver task takes whatever is
+//! there, sends it as one call and turns to the next at once: calls are pipelined, nothing waits for a
+//! timer or for an answer to somebody else, and a lone request is a batch of its own. The script decides
+//! each group on its own, so what travels together stands or falls alone.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use redis::{Arg, Cmd};
+use smallvec::SmallVec;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    time::timeout,
+};
+
+use super::{
+    connection::{Connection, Exchange},
+    script::{self, Answer, Script, Shape},
+};
+use crate::{
+    ratelimit::Timestamp,
+    store::{At, StoreError},
+};
+
+/// Where requests hand in their groups. Dropping it ends the driver.
+#[derive(Debug)]
+pub(super) struct Batcher {
+    queue: mpsc::UnboundedSender<Waiting>,
+    /// One for each request that waits, in the queue or for an answer.
+    places: Arc<Semaphore>,
+}
+
+/// The groups of one request, ready to be sent.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Whose clock decides; parts that differ in it do not travel together.
+    pub at: At,
+    /// The KEYS, without a command.
+    pub keys: Cmd,
+    /// The ARGV after the time, without a command.
+    pub arguments: Cmd,
+    /// How many demands each group has.
+    pub shape: Shape,
+}
+
+/// The store's time, and an answer for each group of a part.
+pub(super) type Answers = (Timestamp, SmallVec<[Answer; 2]>);
+
+#[derive(Debug)]
+struct Waiting {
+    part: Part,
+    answer: oneshot::Sender<Result<Answers, StoreError>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Batcher {
+    /// Starts the driver, on `runtime`. A call that is not answered within `budget` is given up: nobody
+    /// waits for it any more.
+    pub(super) fn start(
+        connection: &Arc<Connection>,
+        script: Arc<Script>,
+        budget: Duration,
+        runtime: &tokio::runtime::Handle,
+    ) -> Self {
+        let (queue, waiting) = mpsc::unbounded_channel();
+        runtime.spawn(drive(waiting, Arc::downgrade(connection), script, budget));
+        Self {
+            queue,
+            places: Arc::new(Semaphore::new(MOST_WAITING)),
+        }
+    }
+
+    /// How many requests wait.
+    pub(super) fn waiting(&self) -> usize {
+        MOST_WAITING - self.places.available_permits()
+    }
+
+    /// Sends a part with whatever else waits, and waits for its answer.
+    pub(super) async fn ask(&self, part: Part) -> Result<Answers, StoreError> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let _place = place.map_err(|_| StoreError::Overloaded)?;
+        let (answer, answered) = oneshot::channel();
+        let waiting = Waiting {
+            part,
+            answer,
+            _place,
+        };
+        self.queue
+            .send(waiting)
+            .map_err(|_| StoreError::Disconnected)?;
+        answered.await.unwrap_or(Err(StoreError::Disconnected))
+    }
+}
+
+async fn drive(
+    mut waiting: mpsc::UnboundedReceiver<Waiting>,
+    connection: Weak<Connection>,
+    script: Arc<Script>,
+    budget: Duration,
+) {
+    let mut batch = Vec::new();
+    while waiting.recv_many(&mut batch, MOST_PARTS).await > 0 {
+        let Some(connection) = connection.upgrade() else {
+            return;
+        };
+        while !batch.is_empty() {
+            let at = batch[0].part.at;
+            let alike = batch
+                .iter()
+                .take_while(|waiting| waiting.part.at == at)
+                .count();
+            let together: Vec<Waiting> = batch.drain(..alike).collect();
+            let (connection, script) = (Arc::clone(&connection), Arc::clone(&script));
+            tokio::spawn(async move { call(&connection, &script, budget, together).await });
+        }
+    }
+}
+
+/// One script call for all of `batch`, which has the same [`At`].
+async fn call(connection: &Connection, script: &Script, budget: Duration, mut batch: Vec<Waiting>) {
+    // What has not been sent yet and nobody waits for is not charged.
+    batch.retain(|waiting| !waiting.answer.is_closed());
+    let mut exchange = connection.exchange();
+    let sent = exchange.run(script, |command| write(command, &batch));
+    let reply = timeout(budget, sent).await;
+    let reply = match reply {
+        Ok(reply) => reply.and_then(|reply| {
+            let shapes = batch.iter().map(|waiting| &waiting.part.shape);
+            script::read_take(reply, shapes)
+        }),
+        Err(_) => {
+            exchange.timed_out();
+            Err(StoreError::Timeout)
+        }
+    };
+    match reply {
+        Ok((now, answers)) => {
+            for (waiting, answers) in batch.into_iter().zip(answers) {
+                heed(&exchange, &answers);
+                // Whoever no longer waits has been answered by its budget.
+                let _ = waiting.answer.send(Ok((now, answers)));
+            }
+        }
+        Err(error) => {
+            for waiting in batch {
+                let _ = waiting.answer.send(Err(error.clone()));
+            }
+        }
+    }
+}
+
+/// Drops the connection if a group's error says that this server is not the one to ask.
+fn heed(exchange: &Exchange<'_>, answers: &[Answer]) {
+    for answer in answers {
+        if let Answer::Failed(StoreError::Refused(text)) = answer {
+            exchange.heed(text);
+        }
+    }
+}
+
+fn write(command: &mut Cmd, batch: &[Waiting]) {
+    let parts = || batch.iter().map(|waiting| &waiting.part);
+    command.arg(parts().map(|part| words(&part.keys).count()).sum::<usize>());
+    for word in parts().flat_map(|part| words(&part.keys)) {
+        command.arg(word);
+    }
+    match batch.first().map(|waiting| waiting.part.at) {
+        Some(At::Stamp(stamp)) => command.arg(stamp.as_millis()),
+        Some(At::Now) | None => command.arg(""),
+    };
+    for word in parts().flat_map(|part| words(&part.arguments)) {
+        command.arg(word);
+    }
+}
+
+fn words(command: &Cmd) -> impl Iterator<Item = &[u8]> {
+    command.args_iter().map(|word| match word {
+        Arg::Simple(bytes) => bytes,
+        _ => unreachable!("only bytes were written"),
+    })
+}
+
+/// The most requests that wait for the store, in the queue or for an answer; one more goes by its
+/// policies' failure modes at once. At 1 KiB each, that is 4 MiB.
+const MOST_WAITING: usize = 4096;
+
+/// The most requests in one call: Redis does nothing else while the script runs, some 2 µs for each.
+const MOST_PARTS: usize = 64;
