@@ -1,6 +1,6 @@
 //! The only place that names every part: it builds them from the configuration, starts them, stops them.
 
-use std::{net::TcpListener, sync::Arc};
+use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use pingora::{apps::http_app::HttpServer, server::configuration::ServerConf};
 use pingora_proxy::http_proxy;
@@ -52,6 +52,9 @@ pub enum AppError {
     /// A worker panicked; the log says why.
     #[error("a worker stopped unexpectedly")]
     WorkerDied,
+    /// Metrics and health are no longer served; the log says why.
+    #[error("the listener for metrics and health stopped unexpectedly")]
+    ObservatoryDied,
 }
 
 /// Binds the listeners that the configuration names.
@@ -100,6 +103,8 @@ pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
         world.clock.clone(),
     ));
     let upstream = Arc::new(Upstream::new(config.upstream));
+    // So that the first requests find it. A name server that is away delays the start, and no more.
+    control.block_on(upstream.resolve_within(FIRST_RESOLUTION));
     let resolving = upstream.clone();
     background.spawn(async move { resolving.keep_resolving().await });
 
@@ -133,8 +138,12 @@ pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
     control.block_on(async move {
         // Served until this function returns, whatever happens to the workers.
         let (_open, never) = watch::channel(false);
-        tokio::spawn(server::serve(world.metrics, Arc::new(observatory), never));
-        supervise(&config.server, running, readiness, close, world.stop).await
+        let observing = server::serve(world.metrics, Arc::new(observatory), never);
+        let observing = tokio::spawn(observing);
+        tokio::select! {
+            ended = supervise(&config.server, running, readiness, close, world.stop) => ended,
+            _ = observing => Err(AppError::ObservatoryDied),
+        }
     })
 }
 
@@ -199,9 +208,12 @@ fn pingora_settings() -> ServerConf {
     }
 }
 
+/// How long a start waits for the upstream's name to be resolved.
+const FIRST_RESOLUTION: Duration = Duration::from_secs(1);
+
 /// Idle upstream connections a worker keeps: a pool smaller than the concurrency costs a handshake per
 /// request.
 const UPSTREAM_POOL: usize = 1024;
 
-/// Connecting to the upstream, all its addresses together.
+/// Attempts to reach the upstream with one request, over all its addresses.
 const MOST_ATTEMPTS: usize = 3;

@@ -6,7 +6,7 @@
 
 mod verdict;
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -43,6 +43,14 @@ pub struct Limiter {
     expected_replicas: u32,
     metrics: Arc<Metrics>,
     near_limit_log: BoundedLog,
+    store_log: BoundedLog,
+}
+
+/// What a decision is due once the response's status is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Charge,
+    GiveBack,
 }
 
 /// Whether a check charges.
@@ -70,7 +78,8 @@ impl Limiter {
             local,
             expected_replicas: settings.expected_replicas.get(),
             metrics,
-            near_limit_log: BoundedLog::new(clock),
+            near_limit_log: BoundedLog::new(clock.clone()),
+            store_log: BoundedLog::new(clock),
         }
     }
 
@@ -105,7 +114,10 @@ impl Limiter {
             return self.verdict(Outcome::Pass);
         }
 
-        let mut replies = self.ask(&groups).await.into_iter();
+        let asked = clock::instant();
+        let replies = self.ask(&groups, self.store.budget()).await;
+        let waited = clock::elapsed(asked);
+        let mut replies = replies.into_iter();
         let mut verdict = if enforced.is_empty() {
             self.verdict(Outcome::Pass)
         } else {
@@ -124,33 +136,78 @@ impl Limiter {
                     .extend(self.limit_decisions(&[*asked], decisions, DecidedBy::Store));
             }
         }
-        self.observe(&verdict.limits);
-        self.observe(&verdict.shadow);
+        verdict.waited = waited;
+        if intent == Intent::Charge {
+            self.observe(&verdict.limits);
+            self.observe(&verdict.shadow);
+        }
         verdict
     }
 
     /// Charges or takes back what depends on the response's status; for most policies, nothing.
     ///
-    /// It is called once, before the head of the response is sent, and goes to whoever decided.
-    pub async fn settle(&self, verdict: &mut Verdict, status: http::StatusCode) {
+    /// It is called once, before the head of the response is sent, and goes to whoever decided. What the
+    /// response's headers tell is waited for, within what is left of the store's budget; what they do not,
+    /// shadow charges and units given back, is done behind the request's back.
+    pub async fn settle(self: &Arc<Self>, verdict: &mut Verdict, status: http::StatusCode) {
         if verdict.settled || verdict.outcome != Outcome::Pass {
             return;
         }
         verdict.settled = true;
-        let decided = verdict.limits.iter().chain(&verdict.shadow);
-        for limit in decided {
-            match &self.policies.policies()[limit.policy].charge {
-                Charge::AtRequest { take_back_5xx } => {
-                    if *take_back_5xx && status.is_server_error() && limit.decision.charged {
-                        self.give_back(limit).await;
-                    }
-                }
-                Charge::AtResponse { statuses } => {
-                    if statuses.contains(&status) {
-                        self.charge(limit).await;
-                    }
-                }
+        let due = |limit: &LimitDecision| self.due(limit, status);
+
+        let behind: Vec<LimitDecision> = verdict
+            .limits
+            .iter()
+            .filter(|limit| due(limit) == Some(Due::GiveBack))
+            .chain(verdict.shadow.iter().filter(|limit| due(limit).is_some()))
+            .copied()
+            .collect();
+        if !behind.is_empty() {
+            let limiter = Arc::clone(self);
+            tokio::spawn(async move { limiter.settle_behind(&behind, status).await });
+        }
+        for limit in &mut verdict.limits {
+            if due(limit) == Some(Due::GiveBack) {
+                limit.decision.charged = false;
             }
+        }
+        let left = self.store.budget().saturating_sub(verdict.waited);
+        let mut charged: SmallVec<[&mut LimitDecision; 4]> = verdict
+            .limits
+            .iter_mut()
+            .filter(|limit| due(limit) == Some(Due::Charge))
+            .collect();
+        if !charged.is_empty() {
+            self.charge(&mut charged, left).await;
+        }
+    }
+
+    /// What a decision is due once the status is known.
+    fn due(&self, limit: &LimitDecision, status: http::StatusCode) -> Option<Due> {
+        match &self.policies.policies()[limit.policy].charge {
+            Charge::AtRequest { take_back_5xx } => {
+                let due = *take_back_5xx && status.is_server_error() && limit.decision.charged;
+                due.then_some(Due::GiveBack)
+            }
+            Charge::AtResponse { statuses } => statuses.contains(&status).then_some(Due::Charge),
+        }
+    }
+
+    async fn settle_behind(&self, limits: &[LimitDecision], status: http::StatusCode) {
+        let with = |due| {
+            limits
+                .iter()
+                .filter(move |limit| self.due(limit, status) == Some(due))
+        };
+        let mut charged: SmallVec<[LimitDecision; 4]> = with(Due::Charge).copied().collect();
+        if !charged.is_empty() {
+            let mut charged: SmallVec<[&mut LimitDecision; 4]> = charged.iter_mut().collect();
+            self.charge(&mut charged, self.store.budget()).await;
+        }
+        let given_back: SmallVec<[LimitDecision; 4]> = with(Due::GiveBack).copied().collect();
+        if !given_back.is_empty() {
+            self.give_back(&given_back).await;
         }
     }
 
@@ -181,15 +238,24 @@ impl Limiter {
         self.store.forget(&group, At::Now).await
     }
 
-    /// One call to the store, measured.
-    async fn ask(&self, groups: &[Group<'_>]) -> Vec<GroupReply> {
+    /// One call to the store. A call that fails whole is one failure, however many groups it had.
+    async fn ask(&self, groups: &[Group<'_>], within: Duration) -> Vec<GroupReply> {
         let started = clock::instant();
-        let replies = self.store.take(groups, At::Now).await;
-        self.metrics
-            .store_duration
-            .observe(clock::elapsed(started).as_secs_f64());
+        let replies = self.store.take_within(groups, At::Now, within).await;
+        let mut told = None;
         for error in replies.iter().filter_map(|reply| reply.as_ref().err()) {
-            self.metrics.store_failed(error);
+            if told != Some(error) {
+                self.store_failed(error);
+                told = Some(error);
+            }
+        }
+        let fast = matches!(
+            told,
+            Some(StoreError::Disconnected | StoreError::Overloaded)
+        );
+        if self.store.is_remote() && !fast {
+            let took = clock::elapsed(started);
+            self.metrics.store_duration.observe(took.as_secs_f64());
         }
         replies
     }
@@ -320,39 +386,62 @@ impl Limiter {
         );
     }
 
-    async fn charge(&self, limit: &LimitDecision) {
-        let demand = Demand {
-            action: Action::Charge,
-            ..self.demand(limit)
-        };
-        let group = Group::from_elem(demand, 1);
-        match limit.decided_by {
-            DecidedBy::Store => {
-                self.ask(&[group]).await;
-            }
+    /// Charges these limits whatever their counts say, in one call to whoever decided, and brings the
+    /// decisions up to date; they stay as they were where the store does not answer.
+    async fn charge(&self, limits: &mut [&mut LimitDecision], within: Duration) {
+        let group: Group<'_> = limits
+            .iter()
+            .map(|limit| Demand {
+                action: Action::Charge,
+                ..self.demand(limit)
+            })
+            .collect();
+        let decisions = match limits[0].decided_by {
+            DecidedBy::Store => self.ask(&[group], within).await.pop().and_then(Result::ok),
             DecidedBy::Local | DecidedBy::FailureMode => {
-                self.local.take_group(&group, At::Now);
+                Some(self.local.take_group(&group, At::Now))
             }
+        };
+        for (limit, decision) in limits.iter_mut().zip(decisions.into_iter().flatten()) {
+            // The request was allowed; what was charged since says nothing against it.
+            limit.decision = Decision {
+                allowed: limit.decision.allowed,
+                ..decision
+            };
         }
     }
 
-    async fn give_back(&self, limit: &LimitDecision) {
-        let charged = Charged {
-            demand: self.demand(limit),
-            window_number: limit.decision.position().number,
-        };
-        match limit.decided_by {
+    async fn give_back(&self, limits: &[LimitDecision]) {
+        let charged: SmallVec<[Charged<'_>; 4]> = limits
+            .iter()
+            .map(|limit| Charged {
+                demand: self.demand(limit),
+                window_number: limit.decision.position().number,
+            })
+            .collect();
+        let done = match limits[0].decided_by {
             DecidedBy::Store => {
-                let result = self.store.give_back(&[charged]).await;
+                let result = self.store.give_back(&charged).await;
                 if let Err(error) = &result {
-                    self.metrics.store_failed(error);
+                    self.store_failed(error);
                 }
-                self.metrics.gave_back(result.is_ok());
+                result.is_ok()
             }
             DecidedBy::Local | DecidedBy::FailureMode => {
-                self.local.give_back(&[charged]);
-                self.metrics.gave_back(true);
+                self.local.give_back(&charged);
+                true
             }
+        };
+        for _ in limits {
+            self.metrics.gave_back(done);
+        }
+    }
+
+    /// Counts an error of the store, and tells it.
+    fn store_failed(&self, error: &StoreError) {
+        self.metrics.store_failed(error);
+        if let Some(suppressed) = self.store_log.line() {
+            tracing::warn!(%error, suppressed, "The store did not decide.");
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
 pub struct Metrics {
     registry: Registry,
     policies: Vec<PolicyMetrics>,
-    /// How long calls to the store take, failed ones included.
+    /// How long calls to Redis take, up to the budget; what fails without one is not among them.
     pub store_duration: Histogram,
     store_errors: Vec<(&'static str, IntCounter)>,
     store_breaker_tripped: IntGauge,
@@ -28,7 +28,7 @@ pub struct Metrics {
     requests: [IntCounter; STATUS_CLASSES.len()],
     /// From the choice of the upstream to the head of its response.
     pub upstream_duration: Histogram,
-    /// From the head of a request to the decision on it: what the limiter adds.
+    /// From the head of a request to the decision on it; what a charge by response waits is not in it.
     pub request_added: Histogram,
 }
 
@@ -101,7 +101,7 @@ impl Metrics {
         );
         let store_errors = register.counters(
             "store_errors_total",
-            "Calls that the store did not answer with a decision.",
+            "Calls to the store, or groups of one, that were not decided.",
             &["kind"],
         );
         let give_backs = register.counters(
@@ -157,7 +157,7 @@ impl Metrics {
             policies,
             store_duration: register.histogram(
                 "store_duration_seconds",
-                "How long a request waited for the store, failures included.",
+                "Calls to Redis, from the question to its answer or the end of the budget.",
                 STORE_BUCKETS,
             ),
             store_errors: StoreError::KINDS

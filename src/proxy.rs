@@ -48,7 +48,9 @@ pub struct Gateway {
 pub struct RequestState {
     started: Instant,
     verdict: Option<Verdict>,
-    /// How often an upstream was chosen, and when last.
+    /// The request's place in the turn of the upstream's addresses, once it has one.
+    turn: Option<usize>,
+    /// How often an address was chosen, and when last.
     attempts: usize,
     upstream_chosen: Option<Instant>,
 }
@@ -61,6 +63,7 @@ impl ProxyHttp for Gateway {
         RequestState {
             started: clock::instant(),
             verdict: None,
+            turn: None,
             attempts: 0,
             upstream_chosen: None,
         }
@@ -104,7 +107,10 @@ impl ProxyHttp for Gateway {
         state: &mut RequestState,
     ) -> pingora::Result<Box<HttpPeer>> {
         state.upstream_chosen = Some(clock::instant());
-        let peer = self.upstream.peer(state.attempts, session.is_upgrade_req());
+        let turn = *state.turn.get_or_insert_with(|| self.upstream.turn());
+        let peer = self
+            .upstream
+            .peer(turn, state.attempts, session.is_upgrade_req());
         state.attempts += 1;
         peer
     }

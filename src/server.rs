@@ -18,6 +18,7 @@ use std::{
 };
 
 use pingora::apps::ServerApp;
+use socket2::{Domain, Socket, Type};
 use tokio::sync::watch;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -87,15 +88,22 @@ pub struct BindError {
 /// # Errors
 /// If the address is taken, foreign or not permitted.
 pub fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
-    let bound = TcpListener::bind(address).and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    });
-    bound.map_err(|source| BindError {
+    listen(address).map_err(|source| BindError {
         setting,
         address,
         source,
     })
+}
+
+/// As std would, but with a backlog that a burst of new connections fits in: std's holds 128.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    // A restart may bind while connections of the process before are still closing.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn bind_hint(error: &io::Error) -> &'static str {
@@ -120,9 +128,9 @@ pub struct Worker {
 /// A worker at work. Dropping it cuts off what it still serves.
 pub struct RunningWorker {
     thread: std::thread::JoinHandle<()>,
-    /// Closed when the thread ends, however it ends.
+    /// Closed when it has served its last connection, or panicked.
     ended: tokio::sync::oneshot::Receiver<()>,
-    _cut_on_drop: DropGuard,
+    cut_on_drop: DropGuard,
 }
 
 impl Worker {
@@ -161,28 +169,33 @@ impl Worker {
         let until_cut = cut.clone();
         let thread = std::thread::Builder::new().name(self.name).spawn(move || {
             let served = serve(listener, Arc::new(app), closing);
-            self.runtime.block_on(until_cut.run_until_cancelled(served));
+            self.runtime.block_on(async {
+                until_cut.run_until_cancelled(served).await;
+                drop(alive);
+                // Its background tasks serve the other workers too, until all have ended.
+                until_cut.cancelled().await;
+            });
             // Connections and background tasks end here, wherever they are.
             self.runtime.shutdown_background();
-            drop(alive);
         })?;
         Ok(RunningWorker {
             thread,
             ended,
-            _cut_on_drop: cut.drop_guard(),
+            cut_on_drop: cut.drop_guard(),
         })
     }
 }
 
 impl RunningWorker {
-    /// Resolves when the worker has ended, well or by a panic.
+    /// Resolves when it has served its last connection, or panicked.
     pub async fn ended(&mut self) {
         // The sender is only ever dropped: the error is the message.
         let _ = (&mut self.ended).await;
     }
 
-    /// Whether the worker panicked. It must have [ended](Self::ended).
+    /// Ends its background tasks and its thread, and tells whether it had panicked.
     pub fn panicked(self) -> bool {
+        drop(self.cut_on_drop);
         self.thread.join().is_err()
     }
 }
@@ -255,5 +268,5 @@ async fn pause_after(error: &io::Error) {
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The most connections that the kernel holds for a listener bound by std.
-const BACKLOG: usize = 4096;
+/// The most connections that wait to be accepted; the kernel's own bound (`somaxconn`) is the same.
+const BACKLOG: i32 = 4096;

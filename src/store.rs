@@ -154,13 +154,36 @@ impl Store {
         }
     }
 
-    /// Decides each group on its own and charges it to all of its counters or to none.
+    /// Whether asking it is a call to somebody else.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Redis(_))
+    }
+
+    /// The longest a request may wait for it, over all its calls; zero where there is nothing to wait for.
+    pub fn budget(&self) -> Duration {
+        match self {
+            Self::Memory(_) => Duration::ZERO,
+            Self::Redis(store) => store.budget(),
+        }
+    }
+
+    /// Decides each group on its own and charges it to all of its counters or to none, within the budget.
     ///
     /// The replies are in the order of `groups`.
     pub async fn take(&self, groups: &[Group<'_>], at: At) -> Vec<GroupReply> {
+        self.take_within(groups, at, self.budget()).await
+    }
+
+    /// As [`Self::take`], for a request that has only so much of its budget left.
+    pub async fn take_within(
+        &self,
+        groups: &[Group<'_>],
+        at: At,
+        within: Duration,
+    ) -> Vec<GroupReply> {
         match self {
             Self::Memory(store) => store.take(groups, at),
-            Self::Redis(store) => store.take(groups, at).await,
+            Self::Redis(store) => store.take(groups, at, within).await,
         }
     }
 

@@ -134,7 +134,7 @@ async fn redis_decides_from_the_moment_it_is_there_and_again_after_each_outage()
 }
 
 #[tokio::test]
-async fn a_frozen_redis_costs_a_request_no_more_than_the_budget_and_then_nothing() {
+async fn a_frozen_redis_is_given_up_after_a_few_budgets_and_then_asked_no_more() {
     let (server, upstream) = (RedisServer::start(), Upstream::start());
     let app = App::start(&format!(
         "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: 20ms}}\n\
@@ -142,18 +142,29 @@ async fn a_frozen_redis_costs_a_request_no_more_than_the_budget_and_then_nothing
         upstream.address,
         server.url()
     ));
-    get(&app).await;
+    eventually("Redis decides", async || {
+        get(&app).await;
+        app.metric(&decisions("p", "allow", "store")).await >= 1.0
+    })
+    .await;
     server.pause();
     eventually("the breaker trips", async || {
         assert_eq!(get(&app).await.status(), StatusCode::OK);
         app.metric("slidegate_store_breaker_tripped").await == 1.0
     })
     .await;
-    let waited = app.metric("slidegate_store_duration_seconds_count").await;
-    let timeouts = app
-        .metric("slidegate_store_errors_total{kind=\"timeout\"}")
-        .await;
-    assert!(timeouts >= 1.0 && timeouts <= waited);
+    let calls = "slidegate_store_duration_seconds_count";
+    let (asked, by_local) = (app.metric(calls).await, decisions("p", "allow", "local"));
+    let before = app.metric(&by_local).await;
+    for _ in 0..20 {
+        assert_eq!(get(&app).await.status(), StatusCode::OK);
+    }
+    assert_eq!(
+        app.metric(calls).await,
+        asked,
+        "no request waits for it any more"
+    );
+    assert_eq!(app.metric(&by_local).await, before + 20.0);
     server.resume();
     eventually("Redis decides", async || {
         let before = app.metric(&decisions("p", "allow", "store")).await;
@@ -161,4 +172,27 @@ async fn a_frozen_redis_costs_a_request_no_more_than_the_budget_and_then_nothing
         app.metric(&decisions("p", "allow", "store")).await > before
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_response_is_charged_to_all_its_limits_in_one_call() {
+    let (server, upstream) = (RedisServer::start(), Upstream::start());
+    let policy = "  - {name: p, identifier: [client_ip], limits: [5/1m, 5/1h, 5/1d, 5/2d], charge_on: [401]}";
+    let app = app(&server, &upstream, "", policy);
+    let calls = "slidegate_store_duration_seconds_count";
+    eventually("Redis decides", async || {
+        get(&app).await;
+        app.metric(&decisions("p", "allow", "store")).await >= 1.0
+    })
+    .await;
+    let before = app.metric(calls).await;
+    let response = reqwest::get(app.url("/status/401"))
+        .await
+        .expect("a response");
+    assert_eq!(response.headers()["x-ratelimit-remaining"], "4");
+    assert_eq!(
+        app.metric(calls).await,
+        before + 2.0,
+        "asked once, charged once"
+    );
 }

@@ -323,7 +323,7 @@ async fn an_outage_is_logged_once_each_way_and_once_more_for_each_reason() {
         until_connected(&store).await;
         let text = trace.text();
         let told = |line: &str| text.matches(line).count();
-        assert_eq!(told("connected to the store"), 1 + outage, "{text}");
+        assert_eq!(told("Connected to the store"), 1 + outage, "{text}");
         assert_eq!(told("it closed the connection"), outage, "{text}");
         assert_eq!(told("is not connected"), 2 * outage, "{text}");
     }

@@ -464,14 +464,13 @@ async fn failed_logins_are_charged_by_the_response_and_deny_once_there_were_too_
             "successes are free"
         );
     }
-    for status in [401, 403] {
+    for (status, remaining) in [(401, "1"), (403, "0")] {
+        let response = setup.get(&format!("/status/{status}")).await;
+        assert_eq!(response.status().as_u16(), status);
         assert_eq!(
-            setup
-                .get(&format!("/status/{status}"))
-                .await
-                .status()
-                .as_u16(),
-            status
+            header(&response, "X-RateLimit-Remaining"),
+            Some(remaining),
+            "after the charge"
         );
     }
     assert_eq!(
@@ -486,7 +485,13 @@ async fn what_an_upstream_failure_was_charged_is_taken_back_where_the_policy_say
         "  - {name: kind, identifier: [client_ip], limits: [2/1m], take_back_5xx: true}",
     );
     for _ in 0..5 {
-        assert_eq!(setup.get("/status/503").await.status().as_u16(), 503);
+        let response = setup.get("/status/503").await;
+        assert_eq!(response.status().as_u16(), 503);
+        assert_eq!(
+            header(&response, "X-RateLimit-Remaining"),
+            Some("2"),
+            "nothing was used"
+        );
     }
     for _ in 0..2 {
         assert_eq!(setup.get("/").await.status(), StatusCode::OK);

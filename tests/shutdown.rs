@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use redis::Commands;
 use slidegate::{app::Ended, server::Stop};
 
-use crate::support::{app::App, upstream::Upstream, wire::Wire};
+use crate::support::{app::App, redis::RedisServer, upstream::Upstream, wire::Wire};
 
 fn app(upstream: &Upstream, shutdown: &str) -> App {
     App::start(&format!(
@@ -132,4 +133,37 @@ async fn the_grace_bounds_how_long_a_request_is_waited_for() {
         Ended::Cut
     );
     assert!(cut.await.expect("no panic").is_err(), "it was cut off");
+}
+
+/// The connection to Redis lives on one of the workers; the others need it to the end.
+#[tokio::test]
+async fn what_is_in_flight_while_stopping_is_still_charged_in_redis() {
+    let (server, upstream) = (RedisServer::start(), Upstream::start());
+    let app = App::start(&format!(
+        "upstream: {{address: \"{}\"}}\nthreads: 4\nshutdown: {{drain_delay: 0ms, grace: 1h}}\n\
+         store: {{url: \"{}\", budget: 10s}}\n\
+         policies: [{{name: p, identifier: [client_ip], limits: [1000/366d], charge_on: [200]}}]\n",
+        upstream.address,
+        server.url()
+    ));
+    let busy: Vec<_> = (0..16)
+        .map(|_| tokio::spawn(reqwest::get(app.url("/slow/300"))))
+        .collect();
+    while upstream.seen().len() < busy.len() {
+        tokio::task::yield_now().await;
+    }
+    app.tell(Stop::Graceful);
+    for request in busy {
+        let response = request.await.expect("no panic").expect("a response");
+        assert_eq!(response.status(), 200);
+    }
+    let ended = tokio::task::spawn_blocking(|| app.ended()).await;
+    assert_eq!(ended.expect("it ends"), Ended::Drained);
+    let mut client = server.client();
+    let keys: Vec<String> = client.keys("rl:*").expect("Redis answers");
+    let counts: Vec<u64> = keys
+        .iter()
+        .map(|key| client.get(key).expect("a count"))
+        .collect();
+    assert_eq!(counts, [16], "{keys:?}");
 }

@@ -87,7 +87,7 @@ async fn an_upstream_that_answers_no_http_is_502() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_resolve_is_502_and_heals_nothing_on_the_request_path() {
+async fn a_name_that_does_not_resolve_is_502() {
     let app = app("upstream.invalid:80", "");
     let response = reqwest::get(app.url("/")).await.expect("a response");
     assert_eq!(response.status(), 502);

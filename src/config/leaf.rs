@@ -70,16 +70,18 @@ pub fn integer(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Rejec
     }
 }
 
-/// A decimal number in `range`: digits, and perhaps a point and digits.
+/// A decimal number in `range`: digits, and perhaps a point and one or two digits.
 pub fn decimal(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, Rejected> {
     move |text| {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-        let digits = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());
-        let plain = is_plain_integer(whole) && digits;
+        let digits = fraction.bytes().all(|byte| byte.is_ascii_digit());
+        let plain = is_plain_integer(whole) && digits && (1..=2).contains(&fraction.len());
         let value = plain.then(|| text.parse().ok()).flatten();
         value.filter(|value| range.contains(value)).ok_or_else(|| {
             let (low, high) = (range.start(), range.end());
-            Rejected::new(format!("a number from {low} to {high}, as in 0.95"))
+            Rejected::new(format!(
+                "a number from {low} to {high} with at most two decimals, as in 0.95"
+            ))
         })
     }
 }
@@ -215,7 +217,7 @@ mod tests {
         }
         for word in [
             "", ".9", "9.", "00.9", "1e0", "-0.9", "+0.9", "0.9.1", "0,9", "90%", ".nan", ".inf",
-            "NaN", "inf", "10.01", "0.9_5",
+            "NaN", "inf", "10.01", "0.9_5", "0.901",
         ] {
             assert!(read(word).is_err(), "{word}");
         }

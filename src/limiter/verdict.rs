@@ -20,6 +20,8 @@ pub struct Verdict {
     pub(super) limits: SmallVec<[LimitDecision; 4]>,
     /// What shadow policies decided; no client sees it.
     pub(super) shadow: SmallVec<[LimitDecision; 4]>,
+    /// How long the request waited for the store.
+    pub(super) waited: Duration,
     /// Whether the response's status has been accounted for.
     pub(super) settled: bool,
 }
@@ -63,6 +65,7 @@ impl Verdict {
             outcome,
             limits: SmallVec::new(),
             shadow: SmallVec::new(),
+            waited: Duration::ZERO,
             settled: false,
         }
     }

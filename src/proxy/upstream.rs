@@ -8,6 +8,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use pingora::{Error, ErrorType, upstreams::peer::HttpPeer};
+use tokio::time::timeout;
 
 /// The one upstream.
 #[derive(Clone, Debug)]
@@ -50,17 +51,30 @@ impl Upstream {
         self.addresses.load().len()
     }
 
+    /// Resolves a host name once, waiting no longer than `patience`.
+    pub async fn resolve_within(&self, patience: Duration) {
+        if !self.is_address() && timeout(patience, self.resolve()).await.is_err() {
+            let upstream = &self.settings.address;
+            tracing::warn!(upstream, "The upstream's name was not resolved in time.");
+        }
+    }
+
     /// Resolves a host name again and again, for ever; ends at once for an address.
     ///
     /// What was found stays until something else is: a name server that is away changes nothing.
     pub async fn keep_resolving(&self) {
-        if self.settings.address.parse::<SocketAddr>().is_ok() {
-            return;
-        }
-        loop {
+        while !self.is_address() {
+            let pause = match self.addresses() {
+                0 => UNRESOLVED_PAUSE.min(self.settings.resolve_interval),
+                _ => self.settings.resolve_interval,
+            };
+            tokio::time::sleep(pause).await;
             self.resolve().await;
-            tokio::time::sleep(self.settings.resolve_interval).await;
         }
+    }
+
+    fn is_address(&self) -> bool {
+        self.settings.address.parse::<SocketAddr>().is_ok()
     }
 
     async fn resolve(&self) {
@@ -82,19 +96,28 @@ impl Upstream {
         }
     }
 
-    /// Where a request's attempt number `attempt` goes: the addresses take turns.
+    /// A request's place in the turn that the addresses take.
+    pub(super) fn turn(&self) -> usize {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Where attempt number `attempt` of a request goes: to the address whose turn it is, then to those
+    /// after it.
     ///
     /// # Errors
     /// If the name was never resolved.
-    pub(super) fn peer(&self, attempt: usize, upgrade: bool) -> pingora::Result<Box<HttpPeer>> {
+    pub(super) fn peer(
+        &self,
+        turn: usize,
+        attempt: usize,
+        upgrade: bool,
+    ) -> pingora::Result<Box<HttpPeer>> {
         let addresses = self.addresses.load();
-        let turn = match (addresses.len(), attempt) {
-            (0, _) => return Err(unresolved(&self.settings.address)),
-            (1, _) => 0,
-            (_, 0) => self.next.fetch_add(1, Ordering::Relaxed),
-            (_, retry) => self.next.load(Ordering::Relaxed).wrapping_add(retry - 1),
-        };
-        let mut peer = HttpPeer::new(addresses[turn % addresses.len()], false, String::new());
+        if addresses.is_empty() {
+            return Err(unresolved(&self.settings.address));
+        }
+        let address = addresses[turn.wrapping_add(attempt) % addresses.len()];
+        let mut peer = HttpPeer::new(address, false, String::new());
         let options = &mut peer.options;
         options.connection_timeout = Some(self.settings.connect_timeout);
         options.total_connection_timeout = Some(self.settings.connect_timeout);
@@ -111,5 +134,55 @@ fn unresolved(address: &str) -> Box<Error> {
     Error::explain(ErrorType::ConnectError, reason).into_up()
 }
 
+/// Between two attempts while no address is known at all.
+const UNRESOLVED_PAUSE: Duration = Duration::from_secs(1);
+
 /// More than any service announces; an answer is not trusted to be short.
 const MOST_ADDRESSES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upstream(address: &str) -> Upstream {
+        let second = Duration::from_secs(1);
+        Upstream::new(UpstreamSettings {
+            address: address.to_owned(),
+            connect_timeout: second,
+            read_timeout: second,
+            write_timeout: second,
+            idle_timeout: second,
+            resolve_interval: second,
+        })
+    }
+
+    #[test]
+    fn each_attempt_of_a_request_goes_to_another_address_whatever_other_requests_do() {
+        let upstream = upstream("app.example:80");
+        let addresses = ["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"];
+        let addresses: Vec<SocketAddr> = addresses.map(|text| text.parse().expect(text)).into();
+        upstream.addresses.store(addresses.clone().into());
+        let mut first_choices = Vec::new();
+        for _ in 0..6 {
+            let turn = upstream.turn();
+            let mut tried: Vec<String> = (0..3)
+                .map(|attempt| {
+                    upstream.turn();
+                    let peer = upstream.peer(turn, attempt, false).expect("an address");
+                    peer.to_string()
+                })
+                .collect();
+            first_choices.push(tried[0].clone());
+            tried.sort();
+            tried.dedup();
+            assert_eq!(tried.len(), 3, "{tried:?}");
+        }
+        first_choices.dedup();
+        assert!(first_choices.len() > 1, "the addresses take turns");
+    }
+
+    #[test]
+    fn a_name_that_was_never_resolved_has_no_peer() {
+        assert!(upstream("app.example:80").peer(0, 0, false).is_err());
+    }
+}

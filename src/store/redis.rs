@@ -84,11 +84,20 @@ impl RedisStore {
         }
     }
 
-    pub(super) async fn take(&self, groups: &[Group<'_>], at: At) -> Vec<GroupReply> {
+    pub(super) fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    pub(super) async fn take(
+        &self,
+        groups: &[Group<'_>],
+        at: At,
+        within: Duration,
+    ) -> Vec<GroupReply> {
         // What is not answered when the budget runs out has timed out; what is, stays answered.
         let mut replies = vec![Err(StoreError::Timeout); groups.len()];
         // Its end is in the replies.
-        drop(timeout(self.budget, self.decide(groups, at, &mut replies)).await);
+        drop(timeout(within, self.decide(groups, at, &mut replies)).await);
         replies
     }
 

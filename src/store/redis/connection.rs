@@ -61,6 +61,8 @@ struct Link {
     connection: MultiplexedConnection,
     /// Since the last answer.
     timeouts: AtomicU32,
+    /// When the last of them was counted, in milliseconds since `Shared::opened`.
+    timeout_counted: AtomicU64,
 }
 
 impl Connection {
@@ -109,6 +111,11 @@ impl Drop for Connection {
 }
 
 impl Shared {
+    /// Milliseconds since it was opened.
+    fn millis(&self) -> u64 {
+        u64::try_from(clock::elapsed(self.opened).as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// The connection. Waits only while the first attempt is under way.
     async fn link(&self) -> Result<Arc<Link>, StoreError> {
         if let Some(link) = self.link.load_full() {

@@ -14,11 +14,17 @@ use crate::store::{StoreError, redis::script::Script};
 pub(in crate::store::redis) struct Exchange<'a> {
     shared: &'a Shared,
     link: Option<Arc<Link>>,
+    /// In milliseconds since the connection was opened.
+    sent: u64,
 }
 
 impl<'a> Exchange<'a> {
     pub(super) fn new(shared: &'a Shared) -> Self {
-        Self { shared, link: None }
+        Self {
+            shared,
+            link: None,
+            sent: shared.millis(),
+        }
     }
 
     /// Calls a script, which `complete` gives its keys and arguments; by its source if the server does
@@ -61,8 +67,16 @@ impl<'a> Exchange<'a> {
     }
 
     /// To be told when the budget ran out. The call under way may have run.
+    ///
+    /// Calls that were under way at the same moment met the same trouble: it counts once.
     pub(in crate::store::redis) fn timed_out(&self) {
         let Some(link) = &self.link else { return };
+        let now = self.shared.millis();
+        let counted = link.timeout_counted.load(Ordering::Relaxed);
+        if self.sent < counted {
+            return;
+        }
+        link.timeout_counted.store(now, Ordering::Relaxed);
         if link.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS {
             self.shared
                 .drop_link(link.generation, "it does not answer".to_owned());

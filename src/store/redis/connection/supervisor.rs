@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Weak, atomic::AtomicU32, atomic::Ordering},
+    sync::{Arc, Weak, atomic::AtomicU32, atomic::AtomicU64, atomic::Ordering},
     time::Duration,
 };
 
@@ -36,7 +36,7 @@ pub(super) async fn run(dialer: Dialer, shared: Arc<Shared>, mut losses: mpsc::R
     for generation in 1.. {
         let reason = match dialer.dial(generation, &shared).await {
             Ok(connection) => {
-                tracing::info!(store = %dialer, "connected to the store");
+                tracing::info!(store = %dialer, "Connected to the store.");
                 trouble = None;
                 let since = clock::instant();
                 shared.hold(generation, connection);
@@ -51,7 +51,7 @@ pub(super) async fn run(dialer: Dialer, shared: Arc<Shared>, mut losses: mpsc::R
         shared.fail(pause);
         // Once, not at every attempt; a new reason is news.
         if trouble.as_ref() != Some(&reason) {
-            tracing::warn!(store = %dialer, %reason, "the store is not connected; trying until it is");
+            tracing::warn!(store = %dialer, %reason, "The store is not connected; trying until it is.");
             trouble = Some(reason);
         }
         time::sleep(pause).await;
@@ -66,6 +66,7 @@ impl Shared {
             generation,
             connection,
             timeouts: AtomicU32::new(0),
+            timeout_counted: AtomicU64::new(0),
         })));
         self.tripped.store(false, Ordering::Release);
         self.attempted.send_replace(true);
