@@ -138,6 +138,12 @@ fn text(status: StatusCode, method: Method, body: String) -> Response<Vec<u8>> {
 }
 
 /// What a proxy says about the client; a key that the client sent is deliberately not shown.
-const SHOWN_HEADERS: [&str; 4] = ["host", "x-forwarded-for", "x-forwarded-proto", "forwarded"];
+const SHOWN_HEADERS: [&str; 5] = [
+    "host",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "forwarded",
+];
 const MAX_BODY: usize = 16 * 1024 * 1024;
 const MAX_WAIT: Duration = Duration::from_secs(60);

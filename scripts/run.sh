@@ -21,15 +21,19 @@ readonly binaries=${CARGO_TARGET_DIR:-target}/release
 
 main() {
     local build=(--bin slidegate) store=${REDIS_URL:+Redis}
-    [[ ${UPSTREAM:-} ]] || build+=(--example demo_upstream)
-    cargo build --release --locked "${build[@]}"
+    [[ ${UPSTREAM:-} ]] || build+=(--bin demo_upstream)
 
     scratch=$(mktemp -d)
     trap leave EXIT
     trap stop INT TERM HUP
 
+    start cargo build --release --locked "${build[@]}"
+    builder=$!
+    status_of "$builder"
+    builder=''
+
     if [[ ! ${UPSTREAM:-} ]]; then
-        start "$binaries/examples/demo_upstream" 127.0.0.1:0 >"$scratch/upstream"
+        start "$binaries/demo_upstream" 127.0.0.1:0 >"$scratch/upstream"
         demo=$!
         until_true 5 demo_has_an_address || fail "the demonstration upstream did not start"
         UPSTREAM=$(sed -n 's/.* listens on //p' "$scratch/upstream")
@@ -52,7 +56,7 @@ main() {
     status_of "$gate"
 }
 
-demo='' gate='' stopping='' scratch=''
+builder='' demo='' gate='' stopping='' scratch=''
 
 # Starts a command in the background that ends when this script does, even by SIGKILL.
 start() {
@@ -75,7 +79,7 @@ stop() {
 leave() {
     local status=$? pid
     trap '' INT TERM HUP
-    for pid in $gate $demo; do
+    for pid in $builder $gate $demo; do
         alive "$pid" && kill -TERM "$pid" 2>/dev/null
         wait "$pid" 2>/dev/null || :
     done
@@ -123,10 +127,10 @@ gate_is_ready() {
 introduce() {
     cat <<EOF
 
-slidegate is ready.
-  proxy    http://$proxy, in front of http://$1
+slidegate is ready. What it says of itself, and of an upstream or a Redis that does not answer, is above.
+  proxy    http://$proxy, told to stand in front of http://$1
   metrics  http://$metrics/metrics   (also /livez, /readyz)
-  counters $2; limits: config.yaml
+  counters told to be in $2; limits: config.yaml
 
 Try, in another terminal:
   curl -i -H 'x-api-key: alice' http://$proxy/hello

@@ -36,7 +36,7 @@ pub struct World {
 pub enum Ended {
     /// Everything that was accepted was answered.
     Drained,
-    /// Requests were cut off: the grace was over, or a second signal came.
+    /// What was still in flight was cut off: the grace was over, or a second signal came.
     Cut,
 }
 
@@ -106,7 +106,10 @@ pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
     // So that the first requests find it. A name server that is away delays the start, and no more.
     control.block_on(upstream.resolve_within(FIRST_RESOLUTION));
     let resolving = upstream.clone();
-    background.spawn(async move { resolving.keep_resolving().await });
+    background.spawn(async move {
+        resolving.tell_if_unreachable().await;
+        resolving.keep_resolving().await;
+    });
 
     let readiness = Readiness::default();
     let gateway = Gateway {

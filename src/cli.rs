@@ -5,7 +5,7 @@
 //! | 0 | fine: stopped when told to, or nothing wrong found |
 //! | 1 | failed at run time: a port in use, no more threads |
 //! | 2 | wrong usage, or a configuration with faults |
-//! | 3 | stopped when told to, but requests were cut off: the grace was over, or a second signal came |
+//! | 3 | stopped at once: the grace was over, or a second signal came; what was still in flight was cut off |
 
 pub mod check;
 mod run;

@@ -377,6 +377,7 @@ impl Limiter {
             limit = &*policy.limits[limit.limit].name,
             identifier = %limit.identifier,
             decision = if decision.allowed { "allow" } else { "deny" },
+            mode = policy.mode.name(),
             decided_by = limit.decided_by.name(),
             utilization,
             current = decision.counts.current,

@@ -10,7 +10,7 @@ use prometheus::{
 };
 
 use crate::{
-    policy::{Mode, PolicySet},
+    policy::PolicySet,
     store::{Health, StoreError},
 };
 
@@ -130,10 +130,7 @@ impl Metrics {
             .map(|policy| PolicyMetrics {
                 decisions: DecidedBy::ALL.map(|decided_by| {
                     DECISIONS.map(|decision| {
-                        let mode = match policy.mode {
-                            Mode::Enforce => "enforce",
-                            Mode::Shadow => "shadow",
-                        };
+                        let mode = policy.mode.name();
                         let labels = [&*policy.name, "", decision, decided_by.name(), mode];
                         decisions.with_label_values(&labels)
                     })

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderValue, Method, Response, StatusCode, Version, header};
 use pingora::{apps::http_app::ServeHttp, protocols::http::ServerSession};
 
 use crate::{limiter::Limiter, metrics::Metrics, server::Readiness};
@@ -25,6 +25,10 @@ pub struct Observatory {
 #[async_trait]
 impl ServeHttp for Observatory {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        // Pingora would keep it, and a probe that reads to the end would hang.
+        if session.req_header().version == Version::HTTP_10 {
+            session.set_keepalive(None);
+        }
         let request = session.req_header();
         let head_only = request.method == Method::HEAD;
         let mut response = match (request.method.as_str(), request.uri.path()) {

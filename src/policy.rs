@@ -98,6 +98,16 @@ pub enum Mode {
     Shadow,
 }
 
+impl Mode {
+    /// The word in YAML, labels and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+        }
+    }
+}
+
 /// What decides when the store cannot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailureMode {

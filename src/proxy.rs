@@ -83,6 +83,11 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         state: &mut RequestState,
     ) -> pingora::Result<bool> {
+        if request::lacks_host(session.req_header()) {
+            let (head, body) = self.responder.fail(StatusCode::BAD_REQUEST, None);
+            request::answer(session, head, body).await?;
+            return Ok(true);
+        }
         let view = RequestView {
             head: session.req_header(),
             client: request::client(session),
@@ -171,7 +176,7 @@ impl ProxyHttp for Gateway {
         if status.is_server_error()
             && let Some(suppressed) = self.failure_log.line()
         {
-            tracing::warn!(status = status.as_u16(), %error, suppressed, "A request failed.");
+            self.upstream.tell_failure(status, error, suppressed);
         }
         if let Some(verdict) = &mut state.verdict {
             self.limiter.settle(verdict, status).await;

@@ -531,3 +531,72 @@ async fn the_upstream_learns_the_client_s_address_and_nothing_that_the_client_ma
         "the key is the upstream's business too"
     );
 }
+
+#[tokio::test]
+async fn what_a_client_may_not_say_of_itself_is_dropped_however_it_is_spelt() {
+    let setup = Setup::new(PER_KEY);
+    let spoofed = [
+        ("X_Forwarded_For", "203.0.113.9"),
+        ("X-Forwarded_Host", "evil.example"),
+        ("X-Forwarded-Port", "1"),
+        ("X-Forwarded-Prefix", "/evil"),
+        ("X_Real_IP", "203.0.113.9"),
+        ("X-Forwarding", "kept"),
+        ("X-Request-Id", "kept"),
+    ];
+    setup.request(Method::GET, "/", &spoofed).await;
+    let seen = setup.upstream.last();
+    let mut told: Vec<&str> = seen.headers.keys().map(http::HeaderName::as_str).collect();
+    told.retain(|name| name.starts_with('x'));
+    told.sort_unstable();
+    let expected = [
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "x-forwarding",
+        "x-request-id",
+    ];
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn requests_sent_ahead_are_answered_in_order() {
+    let setup = Setup::new(PER_KEY);
+    let mut wire = Wire::open(setup.app.proxy);
+    let request = b"GET / HTTP/1.1\r\nHost: x\r\nx-api-key: k\r\n\r\n".repeat(5);
+    wire.send(&request);
+    for (status, remaining) in [
+        ("200", "2"),
+        ("200", "1"),
+        ("200", "0"),
+        ("429", "0"),
+        ("429", "0"),
+    ] {
+        let response = wire.response();
+        assert!(
+            response.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{response}"
+        );
+        assert!(
+            response.contains(&format!("X-RateLimit-Remaining: {remaining}\r\n")),
+            "{response}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_a_host_is_400() {
+    let setup = Setup::new(PER_KEY);
+    let response = Wire::open(setup.app.proxy)
+        .send(b"GET / HTTP/1.1\r\n\r\n")
+        .response();
+    assert!(response.starts_with("HTTP/1.1 400 "), "{response}");
+    let old = Wire::open(setup.app.proxy)
+        .send(b"GET / HTTP/1.0\r\n\r\n")
+        .response();
+    assert!(
+        old.starts_with("HTTP/1.1 200 ") || old.starts_with("HTTP/1.0 200 "),
+        "{old}"
+    );
+    assert_eq!(setup.upstream.seen().len(), 1);
+}

@@ -124,3 +124,30 @@ async fn a_second_signal_stops_it_at_once_with_exit_code_3() {
     let code = tokio::task::spawn_blocking(|| binary.exit_code()).await;
     assert_eq!(code.expect("no panic"), Some(3));
 }
+
+/// What reads the log may be gone, or slow: that costs lines, never requests.
+#[tokio::test]
+async fn a_log_that_nobody_reads_or_that_is_full_costs_no_request_and_no_clean_end() {
+    let upstream = Upstream::start();
+    let yaml = format!(
+        "upstream: {{address: \"{}\"}}\nshutdown: {{drain_delay: 0ms}}\n\
+         policies: [{{name: per-ip, identifier: [client_ip], limits: [5/366d]}}]\n",
+        upstream.address
+    );
+    for log in [
+        "2>&-",
+        "2>/dev/full",
+        "2> >(exec sleep 0)",
+        "2> >(sleep 600)",
+    ] {
+        let binary = Binary::start_through_shell(&yaml, log);
+        for number in 0..40 {
+            let response = reqwest::get(binary.url("/")).await.expect("a response");
+            let expected = if number < 5 { 200 } else { 429 };
+            assert_eq!(response.status(), expected, "{log}: request {number}");
+        }
+        binary.signal("TERM");
+        let code = tokio::task::spawn_blocking(|| binary.exit_code()).await;
+        assert_eq!(code.expect("no panic"), Some(0), "{log}");
+    }
+}

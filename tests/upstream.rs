@@ -152,3 +152,29 @@ async fn a_client_that_leaves_is_no_server_error() {
         0.0
     );
 }
+
+#[tokio::test]
+async fn the_head_of_a_response_is_not_kept_back_until_its_body_comes() {
+    let (more, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let address = raw(move |mut stream| {
+        if !read_head(&mut stream) {
+            return;
+        }
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\npart")
+            .expect("bytes are sent");
+        wait.lock()
+            .expect("one at a time")
+            .recv()
+            .expect("the test goes on");
+        stream.write_all(b"rest").expect("bytes are sent");
+    });
+    let app = app(&address.to_string(), "");
+    let mut response = reqwest::get(app.url("/")).await.expect("a head");
+    let first = response.chunk().await.expect("no error").expect("a chunk");
+    assert_eq!(&first[..], b"part", "before the upstream sent more");
+    more.send(()).expect("the upstream waits");
+    let second = response.chunk().await.expect("no error").expect("a chunk");
+    assert_eq!(&second[..], b"rest");
+}

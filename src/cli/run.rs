@@ -11,6 +11,8 @@ use tokio::{
     sync::watch,
 };
 
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+
 use super::CommandError;
 use crate::{
     app::{self, AppError, Ended, World},
@@ -25,7 +27,7 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
     // Before anything can be reached: whoever sees a port may send a signal.
     let stop = stop_on_signals().map_err(AppError::from)?;
     let (proxy, metrics) = app::bind(&config.server).map_err(AppError::from)?;
-    start_logging(&config.log);
+    let _written_to_the_end = start_logging(&config.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -44,7 +46,7 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
             ExitCode::SUCCESS
         }
         Ended::Cut => {
-            tracing::warn!("Stopped: requests in flight were cut off.");
+            tracing::warn!("Stopped at once: what was still in flight was cut off.");
             ExitCode::from(3)
         }
     };
@@ -57,11 +59,12 @@ fn stop_on_signals() -> io::Result<watch::Receiver<Stop>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (mut terminate, mut interrupt) = {
+    let (mut terminate, mut interrupt, mut hangup) = {
         let _inside = runtime.enter();
         (
             signal(SignalKind::terminate())?,
             signal(SignalKind::interrupt())?,
+            signal(SignalKind::hangup())?,
         )
     };
     std::thread::Builder::new()
@@ -69,9 +72,14 @@ fn stop_on_signals() -> io::Result<watch::Receiver<Stop>> {
         .spawn(move || {
             runtime.block_on(async {
                 for next in [Stop::Graceful, Stop::Now] {
-                    tokio::select! {
-                        _ = terminate.recv() => {}
-                        _ = interrupt.recv() => {}
+                    loop {
+                        tokio::select! {
+                            _ = terminate.recv() => break,
+                            _ = interrupt.recv() => break,
+                            _ = hangup.recv() => {
+                                tracing::warn!("SIGHUP does nothing: the configuration is read at the start.");
+                            }
+                        }
                     }
                     tell.send_replace(next);
                 }
@@ -82,16 +90,28 @@ fn stop_on_signals() -> io::Result<watch::Receiver<Stop>> {
 
 /// Pingora writes a line for every client that breaks off, without a bound: its lines are off unless the
 /// level names them. What matters of them is counted, and told by our own.
-fn start_logging(settings: &LogSettings) {
+///
+/// A thread of its own writes them: a reader of standard error that is gone, slow or full costs lines, never
+/// requests. The guard returned waits for the last of them.
+fn start_logging(settings: &LogSettings) -> WorkerGuard {
     let filter = format!("pingora_core=off,pingora_proxy=off,{}", settings.level);
     let filter = tracing_subscriber::EnvFilter::new(filter);
+    let (writer, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(MOST_LINES_WAITING)
+        .finish(io::stderr());
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr);
+        .log_internal_errors(false)
+        .with_writer(writer);
     if settings.json {
         lines.json().init();
     } else {
         lines.init();
     }
+    guard
 }
+
+/// Lines that wait to be written; more are dropped.
+const MOST_LINES_WAITING: usize = 4096;

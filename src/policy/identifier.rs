@@ -267,9 +267,12 @@ impl FromStr for IdentifierSource {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(name) = text.strip_prefix("header:") {
-            return HeaderName::from_bytes(name.as_bytes())
-                .map(Self::Header)
-                .map_err(|_| ParseIdentifierSourceError::HeaderName);
+            let name = HeaderName::from_bytes(name.as_bytes())
+                .map_err(|_| ParseIdentifierSourceError::HeaderName)?;
+            if OF_THE_CONNECTION.contains(&name.as_str()) {
+                return Err(ParseIdentifierSourceError::OfTheConnection);
+            }
+            return Ok(Self::Header(name));
         }
         match text {
             "client_ip" => Ok(Self::ClientIp),
@@ -287,7 +290,28 @@ pub enum ParseIdentifierSourceError {
     /// The part after `header:` is not a header name.
     #[error("a header name is made of letters, digits and hyphens, as in header:x-api-key")]
     HeaderName,
+    /// The header speaks of the connection or the message, or names an address that anyone may invent.
+    #[error(
+        "this header identifies nobody; an identity comes from a key, as in header:x-api-key, or is client_ip"
+    )]
+    OfTheConnection,
 }
+
+/// Headers that are about the message or the way it came, not about who sent it.
+const OF_THE_CONNECTION: [&str; 12] = [
+    "connection",
+    "content-length",
+    "expect",
+    "forwarded",
+    "host",
+    "keep-alive",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "x-forwarded-for",
+    "x-real-ip",
+];
 
 const BEARER: &[u8] = b"bearer";
 const KEY_CONTEXT: &str = "slidegate 2026-12 identifier hash";

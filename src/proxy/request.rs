@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, header};
+use http::{HeaderName, HeaderValue, Method, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_proxy::Session;
+use smallvec::SmallVec;
 
 use crate::policy::Client;
 
@@ -27,6 +28,8 @@ pub(super) fn bound_waiting(session: &mut Session, keep_connections: bool) {
     } else if session.get_keepalive().is_some() {
         session.set_keepalive(Some(KEEPALIVE_SECONDS));
     }
+    // Else what a client sent ahead would be dropped behind an answer that promised to keep the connection.
+    session.set_pipelining_enabled(true);
     session.set_read_timeout(Some(CLIENT_TIMEOUT));
     session.set_write_timeout(Some(CLIENT_TIMEOUT));
 }
@@ -36,24 +39,48 @@ pub(super) fn bound_waiting(session: &mut Session, keep_connections: bool) {
 /// # Errors
 /// None in practice: an address and a host that was accepted are header values.
 pub(super) fn forward(head: &mut RequestHeader, client: Client) -> pingora::Result<()> {
-    head.remove_header(&header::FORWARDED);
-    head.remove_header("x-real-ip");
+    let spoofed: SmallVec<[HeaderName; 4]> = head
+        .headers
+        .keys()
+        .filter(tells_the_client)
+        .cloned()
+        .collect();
+    for name in spoofed {
+        head.remove_header(&name);
+    }
     match client {
         Client::Address(address) => {
             head.insert_header("X-Forwarded-For", address.to_canonical().to_string())?;
         }
-        Client::Unix => {
-            head.remove_header("x-forwarded-for");
-        }
+        Client::Unix => {}
     }
     head.insert_header("X-Forwarded-Proto", HeaderValue::from_static("http"))?;
-    match head.headers.get(header::HOST).cloned() {
-        Some(host) => head.insert_header("X-Forwarded-Host", host)?,
-        None => {
-            head.remove_header("x-forwarded-host");
-        }
+    if let Some(host) = head.headers.get(header::HOST).cloned() {
+        head.insert_header("X-Forwarded-Host", host)?;
     }
     Ok(())
+}
+
+/// Whether a header tells who the client is, or how it came: only a proxy may say that. Underscores count
+/// as hyphens, since CGI and its heirs make them the same.
+fn tells_the_client(name: &&HeaderName) -> bool {
+    let like = |wanted: &[u8]| {
+        let bytes = name.as_str().bytes();
+        let hyphenated = bytes.map(|byte| if byte == b'_' { b'-' } else { byte });
+        hyphenated.take(wanted.len()).eq(wanted.iter().copied())
+    };
+    match name.as_str().as_bytes().first() {
+        Some(b'x') => like(b"x-forwarded") || like(b"x-real-ip"),
+        Some(b'f') => **name == header::FORWARDED,
+        _ => false,
+    }
+}
+
+/// Whether the request lacks what every HTTP/1.1 request has (RFC 9112, 3.2): the host it is for.
+pub(super) fn lacks_host(head: &RequestHeader) -> bool {
+    head.version == Version::HTTP_11
+        && head.uri.authority().is_none()
+        && !head.headers.contains_key(header::HOST)
 }
 
 /// Keeps the connection of a request that is answered early if little of it is still to come: the rest is

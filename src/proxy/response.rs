@@ -288,7 +288,9 @@ fn policy_members<'a>(limits: impl Iterator<Item = &'a NamedLimit>) -> Option<He
         .collect();
     let value = HeaderValue::try_from(members.join(", "));
     let value = value.expect("names of limits are letters, digits and hyphens");
-    (!value.is_empty()).then_some(value)
+    (1..=LONGEST_POLICY_LIST)
+        .contains(&value.len())
+        .then_some(value)
 }
 
 /// `"per-client";r=50;t=30`: RateLimit; `t` is when one more unit than now is available.
@@ -316,7 +318,12 @@ fn is_grpc(request: &RequestHeader) -> bool {
     request
         .headers
         .get(header::CONTENT_TYPE)
-        .is_some_and(|content_type| content_type.as_bytes().starts_with(b"application/grpc"))
+        .map(|content_type| content_type.as_bytes().to_ascii_lowercase())
+        .and_then(|content_type| {
+            let rest = content_type.strip_prefix(b"application/grpc")?;
+            Some(matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+        })
+        .unwrap_or(false)
 }
 
 /// Whole seconds, rounded up: never told too early.
@@ -334,6 +341,9 @@ const RATELIMIT: &str = "RateLimit";
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_RESOURCE_EXHAUSTED: u64 = 8;
+
+/// A longer RateLimit-Policy is left out, as the draft allows: many clients refuse heads above 8 KiB.
+const LONGEST_POLICY_LIST: usize = 4096;
 
 /// The problem types of draft-ietf-httpapi-ratelimit-headers.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";

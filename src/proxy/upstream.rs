@@ -7,8 +7,9 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use http::StatusCode;
 use pingora::{Error, ErrorType, upstreams::peer::HttpPeer};
-use tokio::time::timeout;
+use tokio::{net::TcpStream, time::timeout};
 
 /// The one upstream.
 #[derive(Clone, Debug)]
@@ -94,6 +95,41 @@ impl Upstream {
                 tracing::warn!(upstream = host, %error, "The upstream's name was not resolved.");
             }
         }
+    }
+
+    /// Tells that a request failed, where to look and what to do.
+    pub(super) fn tell_failure(&self, status: StatusCode, error: &Error, suppressed: u64) {
+        let upstream = &self.settings.address;
+        let status_code = status.as_u16();
+        match status {
+            StatusCode::BAD_GATEWAY => tracing::warn!(
+                upstream, status = status_code, %error, suppressed,
+                "A request failed: the upstream did not answer it. Does it run, and does upstream.address name it?"
+            ),
+            StatusCode::GATEWAY_TIMEOUT => tracing::warn!(
+                upstream, status = status_code, %error, suppressed,
+                "A request failed: the upstream was too slow. upstream.connect_timeout, read_timeout and write_timeout bound it."
+            ),
+            _ => tracing::warn!(status = status_code, %error, suppressed, "A request failed."),
+        }
+    }
+
+    /// Tells, once, if nothing takes connections at the upstream's address; requests are served all the same.
+    pub async fn tell_if_unreachable(&self) {
+        let Some(address) = self.addresses.load().first().copied() else {
+            return;
+        };
+        let connecting = timeout(self.settings.connect_timeout, TcpStream::connect(address)).await;
+        let reason = match connecting {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it does not answer".to_owned(),
+        };
+        tracing::warn!(
+            upstream = self.settings.address,
+            reason,
+            "The upstream takes no connections: until it does, requests are answered 502. Does it run, and does upstream.address name it?"
+        );
     }
 
     /// A request's place in the turn that the addresses take.

@@ -32,6 +32,8 @@ pub(super) struct Connection {
     stream: Option<BufStream<TcpStream>>,
     /// Whether we said that no more comes while the client still may send.
     ours: Half,
+    /// Whether bytes may lie in the write buffer.
+    unflushed: bool,
     id: UniqueIDType,
     socket: Arc<SocketDigest>,
     /// Where a connection goes that is closed while its client still sends.
@@ -61,6 +63,7 @@ impl Connection {
         Self {
             stream: Some(BufStream::with_capacity(READ_BUFFER, WRITE_BUFFER, stream)),
             ours: Half::Open,
+            unflushed: false,
             id,
             socket: Arc::new(socket),
             lingering,
@@ -80,6 +83,11 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = self.stream().poll_read(context, buffer);
+        // Pingora leaves the head of a response in the buffer until its body comes or fails to. Whoever
+        // waits for the client has written all there is for now: it is sent.
+        if read.is_pending() && self.unflushed {
+            self.unflushed = self.stream().poll_flush(context).is_pending();
+        }
         let ended = matches!(&read, Poll::Ready(Ok(()))) && buffer.filled().len() == before;
         if ended && buffer.remaining() > 0 {
             self.ours = Half::Done;
@@ -94,6 +102,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.unflushed = true;
         self.stream().poll_write(context, buffer)
     }
 
@@ -102,6 +111,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.unflushed = true;
         self.stream().poll_write_vectored(context, buffers)
     }
 
@@ -113,7 +123,9 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_flush(context)
+        let flushed = self.stream().poll_flush(context);
+        self.unflushed &= flushed.is_pending();
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

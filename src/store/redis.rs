@@ -33,7 +33,7 @@ use self::{
 use super::{Action, At, Charged, Demand, Group, GroupReply, Health, StoreError};
 use crate::{
     clock::Clock,
-    ratelimit::{Decision, Timestamp},
+    ratelimit::{Timestamp, decide},
 };
 
 /// Where Redis is and how long to wait for it.
@@ -144,7 +144,7 @@ impl RedisStore {
         for (index, answer) in open.into_iter().zip(answers) {
             match answer {
                 Answer::Decided { admitted, counted } => {
-                    replies[index] = Ok(decisions(&groups[index], admitted, &counted, now));
+                    replies[index] = decisions(&groups[index], admitted, &counted, now);
                 }
                 Answer::OtherWindow => elsewhere.push(index),
                 Answer::Failed(error) => replies[index] = Err(error),
@@ -210,20 +210,24 @@ impl RedisStore {
 }
 
 /// What the script found, as the decisions that it made.
-fn decisions(
-    group: &Group<'_>,
-    admitted: bool,
-    counted: &[Counted],
-    now: Timestamp,
-) -> SmallVec<[Decision; 2]> {
-    let decision = |(demand, counted): (&Demand<'_>, &Counted)| Decision {
-        algorithm: demand.algorithm,
-        limit: demand.limit,
-        cost: demand.cost,
-        counts: counted.counts,
-        now,
-        allowed: counted.allowed,
-        charged: admitted && demand.action != Action::Peek,
+///
+/// # Errors
+/// If it decided otherwise than the rule does: what follows from its counts would be nonsense.
+fn decisions(group: &Group<'_>, admitted: bool, counted: &[Counted], now: Timestamp) -> GroupReply {
+    let decision = |(demand, counted): (&Demand<'_>, &Counted)| {
+        let mut decision = decide(
+            demand.algorithm,
+            demand.limit,
+            counted.counts,
+            demand.cost,
+            now,
+        );
+        if decision.allowed != counted.allowed {
+            let found = format!("the script decided otherwise than the rule: {decision:?}");
+            return Err(StoreError::Reply(found));
+        }
+        decision.charged = admitted && demand.action != Action::Peek;
+        Ok(decision)
     };
     group.iter().zip(counted).map(decision).collect()
 }

@@ -44,17 +44,37 @@ impl Binary {
     pub fn start(yaml: &str) -> Self {
         // Another process may take a port between its choice and its use: then choose again.
         (0..10)
-            .find_map(|_| Self::try_start(yaml))
+            .find_map(|_| Self::try_start(yaml, None))
             .expect("it becomes ready")
     }
 
-    fn try_start(yaml: &str) -> Option<Self> {
+    /// The same, with a redirection as bash knows them.
+    pub fn start_through_shell(yaml: &str, redirection: &str) -> Self {
+        (0..10)
+            .find_map(|_| Self::try_start(yaml, Some(redirection)))
+            .expect("it becomes ready")
+    }
+
+    fn try_start(yaml: &str, redirection: Option<&str>) -> Option<Self> {
         let (proxy, metrics) = (free_address(), free_address());
         let config = file(&format!(
             "listen: {proxy}\nmetrics_listen: {metrics}\n{yaml}"
         ));
         let log = tempfile::NamedTempFile::new().expect("a temporary file");
-        let child = command(&["run", "--config", text(config.path())])
+        let mut command = match redirection {
+            None => command(&["run", "--config", text(config.path())]),
+            Some(redirection) => {
+                let binary = env!("CARGO_BIN_EXE_slidegate");
+                let line = format!(
+                    "exec {binary} run --config {} {redirection}",
+                    text(config.path())
+                );
+                let mut shell = Command::new("bash");
+                shell.args(["-c", &line]).stdin(Stdio::null());
+                shell
+            }
+        };
+        let child = command
             .stderr(log.reopen().expect("a second handle"))
             .spawn()
             .expect("the binary runs");

@@ -61,9 +61,12 @@ struct Link {
     connection: MultiplexedConnection,
     /// Since the last answer.
     timeouts: AtomicU32,
-    /// When the last of them was counted, in milliseconds since `Shared::opened`.
+    /// When the call was sent that was last counted among them, in milliseconds since `Shared::opened`.
     timeout_counted: AtomicU64,
 }
+
+/// A moment that does not come.
+const NEVER: u64 = u64::MAX;
 
 impl Connection {
     /// Starts to connect, on `runtime`.

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value, aio::ConnectionLike};
 use tokio::time::error::Elapsed;
 
-use super::{Link, Shared};
+use super::{Link, NEVER, Shared};
 use crate::store::{StoreError, redis::script::Script};
 
 /// Calls that belong together, all over the same connection.
@@ -68,15 +68,15 @@ impl<'a> Exchange<'a> {
 
     /// To be told when the budget ran out. The call under way may have run.
     ///
-    /// Calls that were under way at the same moment met the same trouble: it counts once.
+    /// Calls sent within half that time of each other met the same trouble: it counts once.
     pub(in crate::store::redis) fn timed_out(&self) {
         let Some(link) = &self.link else { return };
-        let now = self.shared.millis();
+        let half = self.shared.millis().saturating_sub(self.sent) / 2;
         let counted = link.timeout_counted.load(Ordering::Relaxed);
-        if self.sent < counted {
+        if counted != NEVER && self.sent < counted + half {
             return;
         }
-        link.timeout_counted.store(now, Ordering::Relaxed);
+        link.timeout_counted.store(self.sent, Ordering::Relaxed);
         if link.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS {
             self.shared
                 .drop_link(link.generation, "it does not answer".to_owned());

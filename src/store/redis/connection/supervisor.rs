@@ -13,7 +13,7 @@ use redis::{
 };
 use tokio::{sync::mpsc, time};
 
-use super::{Link, Shared, exchange::error_text};
+use super::{Link, NEVER, Shared, exchange::error_text};
 use crate::{clock, store::redis::RedisUrl};
 
 /// An attempt takes no longer: name, TCP, authentication and probe together.
@@ -51,7 +51,7 @@ pub(super) async fn run(dialer: Dialer, shared: Arc<Shared>, mut losses: mpsc::R
         shared.fail(pause);
         // Once, not at every attempt; a new reason is news.
         if trouble.as_ref() != Some(&reason) {
-            tracing::warn!(store = %dialer, %reason, "The store is not connected; trying until it is.");
+            tracing::warn!(store = %dialer, %reason, "The store is not connected: until it is, failure modes decide.");
             trouble = Some(reason);
         }
         time::sleep(pause).await;
@@ -66,7 +66,7 @@ impl Shared {
             generation,
             connection,
             timeouts: AtomicU32::new(0),
-            timeout_counted: AtomicU64::new(0),
+            timeout_counted: AtomicU64::new(NEVER),
         })));
         self.tripped.store(false, Ordering::Release);
         self.attempted.send_replace(true);
