@@ -11,7 +11,6 @@ use std::{
 };
 
 use redis::{Arg, Cmd};
-use smallvec::SmallVec;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     time::timeout,
@@ -19,7 +18,7 @@ use tokio::{
 
 use super::{
     connection::{Connection, Exchange},
-    script::{self, Answer, Script, Shape},
+    script::{self, Answer, Answers, Script, Shape},
 };
 use crate::{
     ratelimit::Timestamp,
@@ -47,13 +46,10 @@ pub(super) struct Part {
     pub shape: Shape,
 }
 
-/// The store's time, and an answer for each group of a part.
-pub(super) type Answers = (Timestamp, SmallVec<[Answer; 2]>);
-
 #[derive(Debug)]
 struct Waiting {
     part: Part,
-    answer: oneshot::Sender<Result<Answers, StoreError>>,
+    answer: oneshot::Sender<Result<(Timestamp, Answers), StoreError>>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -79,8 +75,8 @@ impl Batcher {
         MOST_WAITING - self.places.available_permits()
     }
 
-    /// Sends a part with whatever else waits, and waits for its answer.
-    pub(super) async fn ask(&self, part: Part) -> Result<Answers, StoreError> {
+    /// Sends a part with whatever else waits, and waits for the store's time and an answer for each group.
+    pub(super) async fn ask(&self, part: Part) -> Result<(Timestamp, Answers), StoreError> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         let _place = place.map_err(|_| StoreError::Overloaded)?;
         let (answer, answered) = oneshot::channel();

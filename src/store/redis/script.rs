@@ -8,7 +8,7 @@ use std::fmt;
 use redis::{Cmd, RedisWrite};
 use smallvec::SmallVec;
 
-pub(super) use reply::{Answer, Counted, read_give_back, read_take, read_time};
+pub(super) use reply::{Answer, Answers, Counted, read_give_back, read_take, read_time};
 
 use super::{batch::Part, key::Key};
 use crate::{

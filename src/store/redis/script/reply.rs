@@ -25,6 +25,9 @@ pub(in crate::store::redis) enum Answer {
     Failed(StoreError),
 }
 
+/// The answers to the groups of one request.
+pub(in crate::store::redis) type Answers = SmallVec<[Answer; 2]>;
+
 /// What the script found for one demand, before the charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct Counted {
@@ -43,7 +46,7 @@ pub(in crate::store::redis) struct Counted {
 pub(in crate::store::redis) fn read_take<'s>(
     reply: Value,
     shapes: impl Iterator<Item = &'s Shape>,
-) -> Result<(Timestamp, Vec<SmallVec<[Answer; 2]>>), StoreError> {
+) -> Result<(Timestamp, Vec<Answers>), StoreError> {
     let Value::Array(elements) = reply else {
         return Err(not_understood("not an array", Some(&reply)));
     };
