@@ -111,7 +111,8 @@ impl Limiter {
         } else {
             match replies.next() {
                 Some(Ok(decisions)) => {
-                    self.conclude(self.limit_decisions(&enforced, decisions, DecidedBy::Store))
+                    let limits = self.limit_decisions(&enforced, decisions, DecidedBy::Store);
+                    self.conclude(&enforced, limits)
                 }
                 Some(Err(_)) | None => self.decide_without_store(&enforced, intent),
             }
@@ -222,7 +223,10 @@ impl Limiter {
                 .share(self.expected_replicas, demand.cost.units());
         }
         let decisions = self.local.take_group(&group, At::Now);
-        self.conclude(self.limit_decisions(&local, decisions, DecidedBy::Local))
+        self.conclude(
+            &local,
+            self.limit_decisions(&local, decisions, DecidedBy::Local),
+        )
     }
 
     /// The demands of these policies, to be charged together.
@@ -267,13 +271,15 @@ impl Limiter {
             .collect()
     }
 
-    fn conclude(&self, limits: SmallVec<[LimitDecision; 4]>) -> Verdict {
+    /// The verdict of `limits`, which are those of the `asked` that decided.
+    fn conclude(&self, asked: &[Asked], limits: SmallVec<[LimitDecision; 4]>) -> Verdict {
         let allowed = limits.iter().all(|limit| limit.decision.allowed);
         let mut verdict = self.verdict(if allowed {
             Outcome::Pass
         } else {
             Outcome::Denied
         });
+        verdict.in_force = asked.iter().map(|asked| asked.policy).collect();
         verdict.limits = limits;
         verdict
     }
