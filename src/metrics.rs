@@ -54,6 +54,8 @@ struct Band {
 pub enum DecidedBy {
     /// The configured store.
     Store,
+    /// What the store told a moment ago, from which a denial follows.
+    DenialCache,
     /// This proxy's own memory store, since the configured one could not.
     Local,
     /// Nobody: the failure mode allows or denies.
@@ -61,12 +63,18 @@ pub enum DecidedBy {
 }
 
 impl DecidedBy {
-    const ALL: [Self; 3] = [Self::Store, Self::Local, Self::FailureMode];
+    const ALL: [Self; 4] = [
+        Self::Store,
+        Self::DenialCache,
+        Self::Local,
+        Self::FailureMode,
+    ];
 
     /// The word in labels and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
+            Self::DenialCache => "denial_cache",
             Self::Local => "local",
             Self::FailureMode => "failure_mode",
         }
@@ -156,7 +164,7 @@ impl Metrics {
             policies,
             store_duration: register.histogram(
                 "store_duration_seconds",
-                "How long a request waited for the store, failures included.",
+                "How long calls to the store took, failures included.",
                 STORE_BUCKETS,
             ),
             store_errors: StoreError::KINDS

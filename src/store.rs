@@ -103,17 +103,21 @@ pub enum StoreError {
     /// Each time it was asked, its clock was in another window than expected.
     #[error("the window turned whenever the store was asked")]
     WindowTurned,
+    /// It was not asked: too many calls that nobody waits for are under way.
+    #[error("too many calls to the store are under way")]
+    Overloaded,
 }
 
 impl StoreError {
     /// Every [`Self::kind`], for metrics that are present before the first error.
-    pub const KINDS: [&'static str; 6] = [
+    pub const KINDS: [&'static str; 7] = [
         "disconnected",
         "timeout",
         "io",
         "refused",
         "reply",
         "window_turned",
+        "overloaded",
     ];
 
     /// One word for a metric label.
@@ -125,6 +129,7 @@ impl StoreError {
             Self::Refused(_) => "refused",
             Self::Reply(_) => "reply",
             Self::WindowTurned => "window_turned",
+            Self::Overloaded => "overloaded",
         }
     }
 }

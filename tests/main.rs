@@ -6,6 +6,7 @@ mod architecture;
 mod atomicity;
 mod clocks;
 mod config;
+mod denial_horizon;
 mod differential;
 mod documents;
 mod end_to_end;
