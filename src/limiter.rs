@@ -4,14 +4,21 @@
 //! [`Limiter::settle`] completes it once the status of the response is known. What a verdict looks like in
 //! HTTP is deliberately absent.
 
+mod denial_cache;
 mod verdict;
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    num::NonZeroU32,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use smallvec::SmallVec;
+use tokio::sync::Semaphore;
 
 pub use verdict::{LimitDecision, Outcome, Verdict};
 
+use self::denial_cache::DenialCache;
 use crate::{
     bounded_log::BoundedLog,
     clock::{self, Clock},
@@ -31,6 +38,9 @@ pub struct LimiterSettings {
     /// The edges of the near-limit bands, as shares of the quota; ascending, at least two.
     /// Default 0.90, 0.95, 1.00, 1.05, 1.10.
     pub near_limit_edges: Vec<f64>,
+    /// How long what Redis told of a denial may prove others without a call; zero is off. Default 1 s:
+    /// about as long as a denial that is no longer right is bearable.
+    pub denial_cache: Duration,
 }
 
 /// Decides on requests.
@@ -40,6 +50,10 @@ pub struct Limiter {
     store: Store,
     /// Decides in failure mode `local`. Its counters are its own: never merged into the store.
     local: MemoryStore,
+    /// `None` where it is off, or where asking the store is as cheap.
+    denials: Option<DenialCache>,
+    /// Permits for calls that no request waits for.
+    unawaited: Arc<Semaphore>,
     expected_replicas: u32,
     metrics: Arc<Metrics>,
     near_limit_log: BoundedLog,
@@ -72,10 +86,18 @@ impl Limiter {
         metrics: Arc<Metrics>,
         clock: Clock,
     ) -> Self {
+        let denials = match store {
+            Store::Redis(_) if !settings.denial_cache.is_zero() => {
+                Some(DenialCache::new(policies.clone(), settings.denial_cache))
+            }
+            Store::Redis(_) | Store::Memory(_) => None,
+        };
         Self {
             policies,
             store,
             local,
+            denials,
+            unawaited: Arc::new(Semaphore::new(MAX_UNAWAITED)),
             expected_replicas: settings.expected_replicas.get(),
             metrics,
             near_limit_log: BoundedLog::new(clock.clone()),
@@ -93,8 +115,8 @@ impl Limiter {
         self.store.health()
     }
 
-    /// Decides on a request: all its policies, in one call.
-    pub async fn check(&self, view: &RequestView<'_>, intent: Intent) -> Verdict {
+    /// Decides on a request: all its policies, in one call, or in none if a denial is known beforehand.
+    pub async fn check(self: &Arc<Self>, view: &RequestView<'_>, intent: Intent) -> Verdict {
         let plan = match self.policies.plan(view) {
             Ok(plan) => plan,
             Err(refusal) => return self.verdict(Outcome::Refused(refusal)),
@@ -104,39 +126,15 @@ impl Limiter {
         let (enforced, shadow): (SmallVec<[Asked; 4]>, SmallVec<[Asked; 4]>) =
             plan.asked.into_iter().partition(is_enforced);
 
-        // All enforced policies stand or fall together; each shadow policy decides alone.
-        let mut groups: SmallVec<[Group<'_>; 2]> = SmallVec::new();
-        if !enforced.is_empty() {
-            groups.push(self.group(&enforced, intent));
-        }
-        groups.extend(shadow.iter().map(|asked| self.group(&[*asked], intent)));
-        if groups.is_empty() {
-            return self.verdict(Outcome::Pass);
-        }
-
-        let asked = clock::instant();
-        let replies = self.ask(&groups, self.store.budget()).await;
-        let waited = clock::elapsed(asked);
-        let mut replies = replies.into_iter();
-        let mut verdict = if enforced.is_empty() {
-            self.verdict(Outcome::Pass)
+        let started = clock::instant();
+        let cache = self.denials.as_ref().filter(|_| intent == Intent::Charge);
+        let denials = cache.map_or_else(SmallVec::new, |cache| cache.denials(&enforced, started));
+        let verdict = if denials.is_empty() {
+            self.decide(&enforced, &shadow, intent, started).await
         } else {
-            match replies.next() {
-                Some(Ok(decisions)) => {
-                    self.conclude(self.limit_decisions(&enforced, decisions, DecidedBy::Store))
-                }
-                Some(Err(_)) | None => self.decide_without_store(&enforced, intent),
-            }
+            self.ask_unawaited(shadow);
+            self.conclude(&enforced, denials)
         };
-        // A shadow policy that the store did not decide has no say: its failure mode is never asked.
-        for (asked, decisions) in shadow.iter().zip(replies) {
-            if let Ok(decisions) = decisions {
-                verdict
-                    .shadow
-                    .extend(self.limit_decisions(&[*asked], decisions, DecidedBy::Store));
-            }
-        }
-        verdict.waited = waited;
         if intent == Intent::Charge {
             self.observe(&verdict.limits);
             self.observe(&verdict.shadow);
@@ -164,8 +162,7 @@ impl Limiter {
             .copied()
             .collect();
         if !behind.is_empty() {
-            let limiter = Arc::clone(self);
-            tokio::spawn(async move { limiter.settle_behind(&behind, status).await });
+            self.settle_unawaited(behind, status);
         }
         for limit in &mut verdict.limits {
             if due(limit) == Some(Due::GiveBack) {
@@ -194,21 +191,25 @@ impl Limiter {
         }
     }
 
-    async fn settle_behind(&self, limits: &[LimitDecision], status: http::StatusCode) {
-        let with = |due| {
-            limits
-                .iter()
-                .filter(move |limit| self.due(limit, status) == Some(due))
+    fn settle_unawaited(self: &Arc<Self>, limits: Vec<LimitDecision>, status: http::StatusCode) {
+        let Ok(permit) = self.unawaited.clone().try_acquire_owned() else {
+            self.store_failed(&StoreError::Overloaded);
+            return;
         };
-        let mut charged: SmallVec<[LimitDecision; 4]> = with(Due::Charge).copied().collect();
-        if !charged.is_empty() {
-            let mut charged: SmallVec<[&mut LimitDecision; 4]> = charged.iter_mut().collect();
-            self.charge(&mut charged, self.store.budget()).await;
-        }
-        let given_back: SmallVec<[LimitDecision; 4]> = with(Due::GiveBack).copied().collect();
-        if !given_back.is_empty() {
-            self.give_back(&given_back).await;
-        }
+        let limiter = Arc::clone(self);
+        tokio::spawn(async move {
+            let (mut charged, mut given_back) = (limits.clone(), limits);
+            charged.retain(|limit| limiter.due(limit, status) == Some(Due::Charge));
+            if !charged.is_empty() {
+                let mut charged: Vec<&mut LimitDecision> = charged.iter_mut().collect();
+                limiter.charge(&mut charged, limiter.store.budget()).await;
+            }
+            given_back.retain(|limit| limiter.due(limit, status) == Some(Due::GiveBack));
+            if !given_back.is_empty() {
+                limiter.give_back(&given_back).await;
+            }
+            drop(permit);
+        });
     }
 
     /// What the store holds for an identifier under a policy's limits, as the decisions that a request
@@ -233,15 +234,66 @@ impl Limiter {
     /// # Errors
     /// If the store does not answer; this proxy's memory has forgotten all the same.
     pub async fn forget(&self, policy: usize, identifier: Identifier) -> Result<(), StoreError> {
-        let group = self.group(&[Asked { policy, identifier }], Intent::Peek);
+        let asked = Asked { policy, identifier };
+        let group = self.group(&[asked], Intent::Peek);
         self.local.forget(&group, At::Now);
-        self.store.forget(&group, At::Now).await
+        let forgotten = self.store.forget(&group, At::Now).await;
+        // Last, since until then the store may tell of a denial that is to be forgotten.
+        if let Some(cache) = &self.denials {
+            cache.forget(asked);
+        }
+        forgotten
     }
 
-    /// One call to the store. A call that fails whole is one failure, however many groups it had.
-    async fn ask(&self, groups: &[Group<'_>], within: Duration) -> Vec<GroupReply> {
-        let started = clock::instant();
+    /// What the store says in one call, or whoever decides in its stead.
+    async fn decide(
+        &self,
+        enforced: &[Asked],
+        shadow: &[Asked],
+        intent: Intent,
+        started: Instant,
+    ) -> Verdict {
+        // All enforced policies stand or fall together; each shadow policy decides alone.
+        let mut groups: SmallVec<[Group<'_>; 2]> = SmallVec::new();
+        if !enforced.is_empty() {
+            groups.push(self.group(enforced, intent));
+        }
+        groups.extend(self.shadow_groups(shadow, intent));
+        if groups.is_empty() {
+            return self.verdict(Outcome::Pass);
+        }
+
+        let (replies, received) = self.ask(&groups, started, self.store.budget()).await;
+        let mut replies = replies.into_iter();
+        let mut verdict = if enforced.is_empty() {
+            self.verdict(Outcome::Pass)
+        } else {
+            match replies.next() {
+                Some(Ok(decisions)) => {
+                    let limits = self.limit_decisions(enforced, decisions, DecidedBy::Store);
+                    if let Some(cache) = &self.denials {
+                        cache.learn(&limits, started, received);
+                    }
+                    self.conclude(enforced, limits)
+                }
+                Some(Err(_)) | None => self.decide_without_store(enforced, intent),
+            }
+        };
+        verdict.shadow = self.shadow_decisions(shadow, replies);
+        verdict.waited = received - started;
+        verdict
+    }
+
+    /// One call to the store, sent at `started`; and when its replies were received. A call that fails whole
+    /// is one failure, however many groups it had.
+    async fn ask(
+        &self,
+        groups: &[Group<'_>],
+        started: Instant,
+        within: Duration,
+    ) -> (Vec<GroupReply>, Instant) {
         let replies = self.store.take_within(groups, At::Now, within).await;
+        let took = clock::elapsed(started);
         let mut told = None;
         for error in replies.iter().filter_map(|reply| reply.as_ref().err()) {
             if told != Some(error) {
@@ -254,10 +306,28 @@ impl Limiter {
             Some(StoreError::Disconnected | StoreError::Overloaded)
         );
         if self.store.is_remote() && !fast {
-            let took = clock::elapsed(started);
             self.metrics.store_duration.observe(took.as_secs_f64());
         }
-        replies
+        (replies, started + took)
+    }
+
+    /// Asks the store about shadow policies for a request that is denied already and does not wait.
+    fn ask_unawaited(self: &Arc<Self>, shadow: SmallVec<[Asked; 4]>) {
+        if shadow.is_empty() {
+            return;
+        }
+        let Ok(permit) = self.unawaited.clone().try_acquire_owned() else {
+            self.store_failed(&StoreError::Overloaded);
+            return;
+        };
+        let limiter = self.clone();
+        tokio::spawn(async move {
+            let groups = limiter.shadow_groups(&shadow, Intent::Charge);
+            let budget = limiter.store.budget();
+            let (replies, _) = limiter.ask(&groups, clock::instant(), budget).await;
+            limiter.observe(&limiter.shadow_decisions(&shadow, replies));
+            drop(permit);
+        });
     }
 
     /// The failure modes: `deny` wins and charges nothing; else `local` decides, and `allow` has no say.
@@ -288,7 +358,28 @@ impl Limiter {
                 .share(self.expected_replicas, demand.cost.units());
         }
         let decisions = self.local.take_group(&group, At::Now);
-        self.conclude(self.limit_decisions(&local, decisions, DecidedBy::Local))
+        self.conclude(
+            &local,
+            self.limit_decisions(&local, decisions, DecidedBy::Local),
+        )
+    }
+
+    fn shadow_groups<'a>(&'a self, shadow: &[Asked], intent: Intent) -> SmallVec<[Group<'a>; 2]> {
+        let groups = shadow.iter().map(|asked| self.group(&[*asked], intent));
+        groups.collect()
+    }
+
+    /// A shadow policy that the store did not decide has no say: its failure mode is never asked.
+    fn shadow_decisions(
+        &self,
+        shadow: &[Asked],
+        replies: impl IntoIterator<Item = GroupReply>,
+    ) -> SmallVec<[LimitDecision; 4]> {
+        let decided = shadow.iter().zip(replies).filter_map(|(asked, reply)| {
+            let decisions = reply.ok()?;
+            Some(self.limit_decisions(&[*asked], decisions, DecidedBy::Store))
+        });
+        decided.flatten().collect()
     }
 
     /// The demands of these policies, to be charged together.
@@ -333,13 +424,15 @@ impl Limiter {
             .collect()
     }
 
-    fn conclude(&self, limits: SmallVec<[LimitDecision; 4]>) -> Verdict {
+    /// The verdict of `limits`, which are those of the `asked` that decided.
+    fn conclude(&self, asked: &[Asked], limits: SmallVec<[LimitDecision; 4]>) -> Verdict {
         let allowed = limits.iter().all(|limit| limit.decision.allowed);
         let mut verdict = self.verdict(if allowed {
             Outcome::Pass
         } else {
             Outcome::Denied
         });
+        verdict.in_force = asked.iter().map(|asked| asked.policy).collect();
         verdict.limits = limits;
         verdict
     }
@@ -398,7 +491,10 @@ impl Limiter {
             })
             .collect();
         let decisions = match limits[0].decided_by {
-            DecidedBy::Store => self.ask(&[group], within).await.pop().and_then(Result::ok),
+            DecidedBy::Store | DecidedBy::DenialCache => {
+                let (mut replies, _) = self.ask(&[group], clock::instant(), within).await;
+                replies.pop().and_then(Result::ok)
+            }
             DecidedBy::Local | DecidedBy::FailureMode => {
                 Some(self.local.take_group(&group, At::Now))
             }
@@ -421,7 +517,7 @@ impl Limiter {
             })
             .collect();
         let done = match limits[0].decided_by {
-            DecidedBy::Store => {
+            DecidedBy::Store | DecidedBy::DenialCache => {
                 let result = self.store.give_back(&charged).await;
                 if let Err(error) = &result {
                     self.store_failed(error);
@@ -457,3 +553,6 @@ impl Limiter {
         }
     }
 }
+
+/// Calls under way that no request waits for; each lasts no longer than the budget.
+const MAX_UNAWAITED: usize = 1024;

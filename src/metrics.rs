@@ -55,6 +55,8 @@ struct Band {
 pub enum DecidedBy {
     /// The configured store.
     Store,
+    /// What the store told a moment ago, from which a denial follows.
+    DenialCache,
     /// This proxy's own memory store, since the configured one could not.
     Local,
     /// Nobody: the failure mode allows or denies.
@@ -62,12 +64,18 @@ pub enum DecidedBy {
 }
 
 impl DecidedBy {
-    const ALL: [Self; 3] = [Self::Store, Self::Local, Self::FailureMode];
+    const ALL: [Self; 4] = [
+        Self::Store,
+        Self::DenialCache,
+        Self::Local,
+        Self::FailureMode,
+    ];
 
     /// The word in labels and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
+            Self::DenialCache => "denial_cache",
             Self::Local => "local",
             Self::FailureMode => "failure_mode",
         }

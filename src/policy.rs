@@ -80,6 +80,16 @@ pub enum Charge {
     },
 }
 
+impl Charge {
+    /// Whether what is counted is known when the request is admitted, and only ever grows.
+    pub const fn is_final_at_request(&self) -> bool {
+        match self {
+            Self::AtRequest { take_back_5xx } => !*take_back_5xx,
+            Self::AtResponse { .. } => false,
+        }
+    }
+}
+
 impl Default for Charge {
     fn default() -> Self {
         Self::AtRequest {

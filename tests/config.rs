@@ -81,6 +81,9 @@ fn the_examples_mean_what_they_say() {
     assert_eq!(quota.responses.denial_body, DenialBody::Text);
     assert_eq!(quota.responses.x_ratelimit_reset, ResetFormat::Seconds);
 
+    let fresh = example("every_denial_from_redis.yaml");
+    assert_eq!(fresh.limiter.denial_cache, Duration::ZERO);
+
     let quoted = example("everything_in_quotes_and_from_the_environment.yaml");
     assert_eq!(quoted.server.threads, 2);
     assert_eq!(quoted.upstream.address, "[::1]:3000");
@@ -97,7 +100,7 @@ fn every_setting_arrives_where_it_belongs() {
          shutdown: {drain_delay: 4s, grace: 5s}\n\
          upstream: {address: app:6, connect_timeout: 7s, read_timeout: 8s, write_timeout: 9s,\n\
            \x20idle_timeout: 10s, resolve_interval: 11s}\n\
-         store: {url: 'redis://redis', budget: 12ms, namespace: n13, max_counters: 14,\n\
+         store: {url: 'redis://redis', budget: 12ms, denial_cache: 20s, namespace: n13, max_counters: 14,\n\
            \x20expected_replicas: 15}\n\
          identity: {secret: sixteen, ipv6_prefix: 17}\n\
          responses: {x_ratelimit: false, ratelimit: false}\n\
@@ -122,6 +125,7 @@ fn every_setting_arrives_where_it_belongs() {
     assert_eq!(redis.namespace, "n13");
     assert_eq!(config.memory.max_counters, 14);
     assert_eq!(config.limiter.expected_replicas.get(), 15);
+    assert_eq!(seconds(config.limiter.denial_cache), 20);
     assert!(format!("{:?}", config.hasher).contains("17"));
     assert!(!config.responses.x_ratelimit && !config.responses.ratelimit);
     let policy = &config.policies[0];

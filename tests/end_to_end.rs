@@ -86,16 +86,19 @@ async fn what_clients_count_what_metrics_tell_and_what_redis_holds_agree() {
         ended("2xx") + ended("4xx") == (allowed + denied) as f64
     })
     .await;
-    let decided = |decision: &str| {
+    let decided = |decision: &str, by: &str| {
         metric(
             &exposition,
             &format!(
-                "slidegate_decisions_total{{decided_by=\"store\",decision=\"{decision}\",mode=\"enforce\",plan=\"\",policy=\"per-key\"}}"
+                "slidegate_decisions_total{{decided_by=\"{by}\",decision=\"{decision}\",mode=\"enforce\",plan=\"\",policy=\"per-key\"}}"
             ),
         )
     };
-    assert_eq!(decided("allow"), allowed as f64);
-    assert_eq!(decided("deny"), denied as f64);
+    assert_eq!(decided("allow", "store"), allowed as f64);
+    assert_eq!(
+        decided("deny", "store") + decided("deny", "denial_cache"),
+        denied as f64
+    );
     assert_eq!(
         metric(&exposition, "slidegate_requests_total{status=\"2xx\"}"),
         allowed as f64

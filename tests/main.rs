@@ -7,6 +7,7 @@ mod atomicity;
 mod batching;
 mod clocks;
 mod config;
+mod denial_horizon;
 mod differential;
 mod documents;
 mod end_to_end;

@@ -42,6 +42,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         limiter: LimiterSettings {
             expected_replicas: store.expected_replicas,
             near_limit_edges: near_limit_edges?,
+            denial_cache: store.denial_cache,
         },
         responses: responses?,
         policies,

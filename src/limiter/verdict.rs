@@ -16,6 +16,8 @@ pub struct Verdict {
     policies: Arc<PolicySet>,
     /// What happens to the request.
     pub outcome: Outcome,
+    /// The enforced policies whose limits are in force, in configuration order.
+    pub(super) in_force: SmallVec<[usize; 4]>,
     /// Every enforced limit that decided, in configuration order.
     pub(super) limits: SmallVec<[LimitDecision; 4]>,
     /// What shadow policies decided; no client sees it.
@@ -63,6 +65,7 @@ impl Verdict {
         Self {
             policies,
             outcome,
+            in_force: SmallVec::new(),
             limits: SmallVec::new(),
             shadow: SmallVec::new(),
             waited: Duration::ZERO,
@@ -71,8 +74,19 @@ impl Verdict {
     }
 
     /// Every enforced limit that decided, in configuration order; empty where no limit is in force.
+    ///
+    /// Where a denial needed no call, these are the limits that were proven to deny.
     pub fn limits(&self) -> &[LimitDecision] {
         &self.limits
+    }
+
+    /// Every enforced limit in force, in configuration order: those that decided, and those that a denial
+    /// without a call has spared.
+    pub fn in_force(&self) -> impl Iterator<Item = &NamedLimit> {
+        let policies = self.policies.policies();
+        self.in_force
+            .iter()
+            .flat_map(|policy| &policies[*policy].limits)
     }
 
     /// The limit as configured, and its name.

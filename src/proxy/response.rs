@@ -174,10 +174,10 @@ impl Responder {
 
     fn policy_members(&self, verdict: &Verdict) -> Option<HeaderValue> {
         let (enforced, members) = &self.all_limits;
-        if verdict.limits().len() == *enforced {
+        if verdict.in_force().count() == *enforced {
             return members.clone();
         }
-        policy_members(verdict.limits().iter().map(|limit| verdict.named(limit)))
+        policy_members(verdict.in_force())
     }
 }
 

@@ -33,6 +33,14 @@ impl Algorithm {
         }
     }
 
+    /// What counts have become `windows` later, at the least, if nothing is taken back meanwhile; `None`
+    /// where nothing follows from them any more.
+    pub const fn counts_later(self, counts: Counts, windows: u64) -> Option<Counts> {
+        match self {
+            Self::SlidingWindowCounter => sliding_window_counter::counts_later(counts, windows),
+        }
+    }
+
     /// Whether a request of `cost` is admitted.
     pub(super) fn admits(self, limit: Limit, counts: Counts, cost: Cost, at: Position) -> bool {
         match self {

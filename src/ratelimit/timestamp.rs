@@ -35,6 +35,12 @@ impl Timestamp {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
+    /// The moment `by` after this one, rounded down.
+    pub fn later(self, by: Duration) -> Self {
+        let millis = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(millis))
+    }
+
     /// This moment moved by `offset_ms` milliseconds, which may be negative.
     pub const fn offset_by(self, offset_ms: i64) -> Self {
         Self(self.0.saturating_add_signed(offset_ms))

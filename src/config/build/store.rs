@@ -19,6 +19,7 @@ pub struct Store {
     pub redis: Option<RedisSettings>,
     pub memory: MemorySettings,
     pub expected_replicas: NonZeroU32,
+    pub denial_cache: Duration,
 }
 
 /// What `identity` says.
@@ -35,6 +36,11 @@ pub fn read(section: &mut Section<'_>) -> Store {
         Duration::from_millis(25),
         duration(Duration::from_millis(1)..=Duration::from_secs(10)),
     );
+    let denial_cache = section.word(
+        "denial_cache",
+        Duration::from_secs(1),
+        duration(Duration::ZERO..=Duration::from_secs(60)),
+    );
     let namespace = section.word("namespace", "default".to_owned(), |text| {
         name(text).map(str::to_owned)
     });
@@ -50,6 +56,7 @@ pub fn read(section: &mut Section<'_>) -> Store {
         }),
         memory: MemorySettings { max_counters },
         expected_replicas: super::replicas(section),
+        denial_cache,
     }
 }
 

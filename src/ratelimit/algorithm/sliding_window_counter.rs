@@ -31,6 +31,18 @@ pub(super) fn scaled_estimate(limit: Limit, counts: Counts, at: Position) -> u12
         + u128::from(counts.previous) * u128::from(remaining_share)
 }
 
+/// Within a window both counts only grow. When it turns, what was current is at least the new previous.
+pub(super) const fn counts_later(counts: Counts, windows: u64) -> Option<Counts> {
+    match windows {
+        0 => Some(counts),
+        1 => Some(Counts {
+            current: 0,
+            previous: counts.current,
+        }),
+        _ => None,
+    }
+}
+
 /// The first time unit at which `units` are admitted if nobody else comes.
 ///
 /// Within this window the previous one's weight falls until it is gone; if the current count alone
