@@ -5,9 +5,12 @@
 //! wrong guess costs one more call. Everything a request waits for is within one budget, and a call
 //! that may have run is never sent again.
 
+mod access;
 mod connection;
+pub mod files;
 mod key;
 mod script;
+mod topology;
 mod url;
 
 use std::{
@@ -19,11 +22,15 @@ use redis::RedisWrite;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
-pub use self::url::{ParseRedisUrlError, RedisUrl};
 use self::{
     connection::{Connection, Dialer, Exchange},
     key::Key,
     script::{Answer, Script},
+};
+pub use self::{
+    files::{ClientFiles, Password, TlsFiles, UnusableFile},
+    topology::{SentinelAddress, SentinelSettings, Topology},
+    url::{ParseRedisUrlError, RedisUrl},
 };
 use super::{At, Charged, Demand, Group, GroupReply, Health, StoreError};
 use crate::{clock::Clock, ratelimit::Timestamp};
@@ -33,10 +40,30 @@ use crate::{clock::Clock, ratelimit::Timestamp};
 pub struct RedisSettings {
     /// Where it is, and who we are there.
     pub url: RedisUrl,
+    /// Instead of one in the URL. Default: none.
+    pub password: Option<Password>,
+    /// For a URL that asks for TLS.
+    pub tls: TlsFiles,
+    /// How the URL leads to the server.
+    pub topology: Topology,
     /// The longest a request may wait for the store, connecting included. Default 25 ms.
     pub budget: Duration,
     /// Matches `[a-z0-9_-]{1,32}`; proxies that share counters share it. Default `default`.
     pub namespace: String,
+}
+
+impl RedisSettings {
+    /// The server at `url`, and every default.
+    pub fn new(url: RedisUrl) -> Self {
+        Self {
+            url,
+            password: None,
+            tls: TlsFiles::default(),
+            topology: Topology::Single,
+            budget: Duration::from_millis(25),
+            namespace: "default".to_owned(),
+        }
+    }
 }
 
 /// Counters in Redis, shared by every proxy that uses the same server and namespace.
@@ -62,16 +89,14 @@ struct Scripts {
 impl RedisStore {
     /// A store that connects in the background, on `runtime`, and for ever tries again.
     pub fn open(settings: RedisSettings, clock: Clock, runtime: &tokio::runtime::Handle) -> Self {
-        let RedisSettings {
-            url,
-            budget,
-            namespace,
-        } = settings;
         let scripts = Scripts {
             take: Script::take(),
             give_back: Script::give_back(),
         };
-        let dialer = Dialer::new(&url, probe(&scripts, &namespace));
+        let dialer = Dialer::new(&settings, probe(&scripts, &settings.namespace));
+        let RedisSettings {
+            budget, namespace, ..
+        } = settings;
         Self {
             connection: Connection::open(dialer, runtime),
             scripts,
