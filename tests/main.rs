@@ -24,3 +24,4 @@ mod startup;
 mod store_conformance;
 mod support;
 mod upstream;
+mod valkey;
