@@ -76,6 +76,7 @@ pub fn bind(settings: &ServerSettings) -> Result<(TcpListener, TcpListener), Bin
 /// # Errors
 /// If it could not start, or a worker died.
 pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
+    install_cryptography();
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -148,6 +149,11 @@ pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
             _ = observing => Err(AppError::ObservatoryDied),
         }
     })
+}
+
+/// Chooses what TLS computes with, for the whole process. A second run in one finds it chosen.
+fn install_cryptography() {
+    drop(rustls::crypto::ring::default_provider().install_default());
 }
 
 /// Waits for the word to stop, or for a worker that stops by itself; then drains.

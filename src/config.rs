@@ -22,6 +22,7 @@ pub use error::{ConfigError, Fault, Path, Place, Problem};
 pub use leaf::Choice;
 pub use substitute::{Environment, VariableError};
 
+use self::section::NamedFiles;
 use crate::{
     limiter::LimiterSettings,
     policy::{IdentifierHasher, Policy},
@@ -68,46 +69,57 @@ impl Config {
     /// The configuration in the file at `path`; `env` tells the value of an environment variable.
     ///
     /// # Errors
-    /// Every fault of the file, or that it cannot be read, is larger than [`MAX_BYTES`], or no UTF-8.
+    /// Every fault of the file, one of no use that it names included, or that it cannot be read, is larger
+    /// than [`MAX_BYTES`], or no UTF-8.
     pub fn load(path: &path::Path, env: &Environment<'_>) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         match read(path) {
-            Ok(text) => Self::parse(&text, &name, env),
+            Ok(text) => parse(&text, &name, env, NamedFiles::Read),
             Err(problem) => Err(whole_file(&name, problem)),
         }
     }
 
-    /// The configuration in `text`, which faults call `file`; `env` as in [`Self::load`].
+    /// The configuration in `text`, which faults call `file`; `env` as in [`Self::load`]. The files that it
+    /// names are not looked into.
     ///
     /// # Errors
     /// Every fault of the text.
     pub fn parse(text: &str, file: &str, env: &Environment<'_>) -> Result<Self, ConfigError> {
-        if text.len() > MAX_BYTES {
-            return Err(whole_file(file, Problem::TooLarge { limit: MAX_BYTES }));
+        parse(text, file, env, NamedFiles::Elsewhere)
+    }
+}
+
+fn parse(
+    text: &str,
+    file: &str,
+    env: &Environment<'_>,
+    named_files: NamedFiles,
+) -> Result<Config, ConfigError> {
+    if text.len() > MAX_BYTES {
+        return Err(whole_file(file, Problem::TooLarge { limit: MAX_BYTES }));
+    }
+    // The byte order mark that some editors write; YAML parsers disagree about it.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let failed = |faults| ConfigError {
+        file: file.to_owned(),
+        faults,
+    };
+    let mut faults = Vec::new();
+    let tree = match tree::read(text, &mut faults) {
+        Ok(tree) => tree,
+        Err(fault) => {
+            faults.push(fault);
+            return Err(failed(faults));
         }
-        // The byte order mark that some editors write; YAML parsers disagree about it.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let failed = |faults| ConfigError {
-            file: file.to_owned(),
-            faults,
-        };
-        let mut faults = Vec::new();
-        let tree = match tree::read(text, &mut faults) {
-            Ok(tree) => tree,
-            Err(fault) => {
-                faults.push(fault);
-                return Err(failed(faults));
-            }
-        };
-        if faults.is_empty() {
-            faults.extend(agree::agree(text, &tree).err());
-        }
-        let reading = section::Reading::new(env, faults);
-        let config = reading.root(&tree, build::build).flatten();
-        match (config, reading.into_faults()) {
-            (Some(config), faults) if faults.is_empty() => Ok(config),
-            (_, faults) => Err(failed(faults)),
-        }
+    };
+    if faults.is_empty() {
+        faults.extend(agree::agree(text, &tree).err());
+    }
+    let reading = section::Reading::new(env, named_files, faults);
+    let config = reading.root(&tree, build::build).flatten();
+    match (config, reading.into_faults()) {
+        (Some(config), faults) if faults.is_empty() => Ok(config),
+        (_, faults) => Err(failed(faults)),
     }
 }
 

@@ -13,7 +13,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 pub use memory::{MemorySettings, MemoryStore};
-pub use redis::{ParseRedisUrlError, RedisSettings, RedisStore, RedisUrl};
+pub use redis::{
+    ClientFiles, ParseRedisUrlError, Password, RedisSettings, RedisStore, RedisUrl,
+    SentinelAddress, SentinelSettings, TlsFiles, Topology, UnusableFile, files,
+};
 
 use crate::{
     policy::Identifier,

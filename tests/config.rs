@@ -2,6 +2,7 @@
 //! that a file can hold brings the loader down.
 
 mod check;
+mod files;
 mod hostile;
 mod mistakes;
 mod shipped;
@@ -16,6 +17,7 @@ use slidegate::{
     config::{Config, ConfigError},
     policy::{Charge, FailureMode, IdentifierSource, MissingIdentifier, Mode},
     proxy::response::{DenialBody, ResetFormat},
+    store::{ClientFiles, Password, Topology},
 };
 
 #[test]
@@ -100,7 +102,8 @@ fn every_setting_arrives_where_it_belongs() {
          shutdown: {drain_delay: 4s, grace: 5s}\n\
          upstream: {address: app:6, connect_timeout: 7s, read_timeout: 8s, write_timeout: 9s,\n\
            \x20idle_timeout: 10s, resolve_interval: 11s}\n\
-         store: {url: 'redis://redis', budget: 12ms, denial_cache: 20s, namespace: n13, max_counters: 14,\n\
+         store: {url: 'rediss://user@name/2', password_file: /3, tls: {ca: /4, certificate: /5, key: /6},\n\
+           \x20sentinel: {addresses: [s7, 's8:9', '[::1]:10'], user: u11, password: p12}, budget: 12ms, denial_cache: 20s, namespace: n13, max_counters: 14,\n\
            \x20expected_replicas: 15}\n\
          identity: {secret: sixteen, ipv6_prefix: 17}\n\
          responses: {x_ratelimit: false, ratelimit: false}\n\
@@ -123,6 +126,22 @@ fn every_setting_arrives_where_it_belongs() {
     let redis = config.redis.as_ref().expect("Redis");
     assert_eq!(redis.budget, Duration::from_millis(12));
     assert_eq!(redis.namespace, "n13");
+    assert_eq!(redis.url.to_string(), "name:6379");
+    assert_eq!(redis.password, Some(Password::File("/3".into())));
+    let client = ClientFiles {
+        certificate: "/5".into(),
+        key: "/6".into(),
+    };
+    assert_eq!(redis.tls.ca, Some("/4".into()));
+    assert_eq!(redis.tls.client, Some(client));
+    let Topology::Sentinel(sentinel) = &redis.topology else {
+        panic!("sentinels are asked");
+    };
+    let addresses = sentinel.addresses.iter().map(ToString::to_string);
+    let addresses: Vec<_> = addresses.collect();
+    assert_eq!(addresses, ["s7:26379", "s8:9", "[::1]:10"]);
+    assert_eq!(sentinel.user.as_deref(), Some("u11"));
+    assert_eq!(sentinel.password, Some(Password::Known("p12".to_owned())));
     assert_eq!(config.memory.max_counters, 14);
     assert_eq!(config.limiter.expected_replicas.get(), 15);
     assert_eq!(seconds(config.limiter.denial_cache), 20);
@@ -175,6 +194,7 @@ fn env(name: &str) -> Option<String> {
         "TWO" => "2",
         "EMPTY" => "",
         "COMMENT" => "10 # x",
+        "FILE" => concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
         "LINES" => "10\nthreads: 99",
         "BAD_REDIS_URL" => "redis://:hunter2@redis:6379/zero",
         _ => return None,

@@ -339,9 +339,9 @@ async fn a_password_is_never_shown() {
     for address in [format!("127.0.0.1:{}", server.port()), quoting.address()] {
         let url = format!("redis://user:{PASSWORD}@{address}/3");
         let settings = RedisSettings {
-            url: url.parse().expect("a Redis URL"),
             budget: FOR_EVER,
             namespace: "test".to_owned(),
+            ..RedisSettings::new(url.parse().expect("a Redis URL"))
         };
         shown.push(format!("{settings:?} {}", settings.url));
         let runtime = tokio::runtime::Handle::current();
@@ -353,7 +353,8 @@ async fn a_password_is_never_shown() {
     }
     for faulty in [
         format!("redis://user:{PASSWORD}@h:x/3"),
-        format!("rediss://:{PASSWORD}@h"),
+        format!("rediss://:{PASSWORD}@h#insecure"),
+        format!("memcached://:{PASSWORD}@h"),
     ] {
         let error = faulty.parse::<RedisUrl>().expect_err("no URL of ours");
         shown.push(format!("{error} {error:?}"));

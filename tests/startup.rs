@@ -67,6 +67,21 @@ fn a_faulty_configuration_is_told_by_run_and_check_alike_with_exit_code_2() {
 }
 
 #[test]
+fn a_file_that_the_configuration_names_and_that_is_not_there_is_told_by_run_and_check_alike() {
+    let config = file(&format!(
+        "store: {{url: 'rediss://redis', password_file: /nowhere/password}}\n{MINIMAL}"
+    ));
+    for command in ["run", "check"] {
+        let output = binary::output(&[command, "--config", text(config.path())]);
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        let told = stderr(&output);
+        let expected =
+            "1:47: store.password_file: found \"/nowhere/password\"; this file cannot be read";
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
+#[test]
 fn a_configuration_that_is_not_there_is_told_by_its_name() {
     let output = binary::output(&["run", "--config", "/nowhere/config.yaml"]);
     assert_eq!(output.status.code(), Some(2));

@@ -3,12 +3,14 @@
 pub mod access_log;
 pub mod app;
 pub mod binary;
+pub mod certificates;
 pub mod demand;
 pub mod fake_redis;
 pub mod nginx;
 pub mod random;
 pub mod redis;
 pub mod relay;
+pub mod sentinel;
 pub mod trace;
 pub mod upstream;
 pub mod wire;

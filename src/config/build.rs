@@ -5,6 +5,7 @@
 
 mod listeners;
 mod policy;
+mod redis;
 mod responses;
 mod store;
 mod upstream;

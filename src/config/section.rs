@@ -4,7 +4,7 @@
 //! unknown key, and the keys that were asked for are the ones listed. So no key can be accepted and
 //! have no effect. What a word means is `leaf`'s and the components' own `FromStr`.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, path};
 
 use super::{
     error::{Fault, Path, Place, Problem},
@@ -17,14 +17,16 @@ use super::{
 /// What is shared while one file is read.
 pub struct Reading<'a> {
     pub(super) env: &'a Environment<'a>,
+    named_files: NamedFiles,
     faults: RefCell<Vec<Fault>>,
 }
 
 impl<'a> Reading<'a> {
     /// Begins with the `faults` that the tree has.
-    pub fn new(env: &'a Environment<'a>, faults: Vec<Fault>) -> Self {
+    pub fn new(env: &'a Environment<'a>, named_files: NamedFiles, faults: Vec<Fault>) -> Self {
         Self {
             env,
+            named_files,
             faults: RefCell::new(faults),
         }
     }
@@ -51,6 +53,15 @@ impl<'a> Reading<'a> {
             hint,
         });
     }
+}
+
+/// What is done with the files that a configuration names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum NamedFiles {
+    /// They are looked into: one that is of no use is a fault.
+    Read,
+    /// They are where the configuration will run, which is not here.
+    Elsewhere,
 }
 
 /// A mapping that is being read.
@@ -98,6 +109,25 @@ impl<'a> Section<'a> {
         Rejected: From<E>,
     {
         self.field(key)?.secret(parse)
+    }
+
+    /// The path at `key` of a file into which `look` looks; `None` if it is absent or at fault.
+    pub fn file<E>(
+        &mut self,
+        key: &'static str,
+        look: impl FnOnce(&path::Path) -> Result<(), E>,
+    ) -> Option<path::PathBuf>
+    where
+        Rejected: From<E>,
+    {
+        let here = self.reading.named_files == NamedFiles::Read;
+        self.optional::<_, Rejected>(key, |text| {
+            let path = path::PathBuf::from(text);
+            if here {
+                look(&path).map_err(Rejected::from)?;
+            }
+            Ok(path)
+        })
     }
 
     /// Reads the mapping at `key`: an empty one if it is absent, so that every default applies.

@@ -5,10 +5,13 @@
 //! wrong guess costs one more call. Everything a request waits for is within one budget, and a call
 //! that may have run is never sent again.
 
+mod access;
 mod batch;
 mod connection;
+pub mod files;
 mod key;
 mod script;
+mod topology;
 mod url;
 
 use std::{
@@ -23,12 +26,16 @@ use redis::RedisWrite;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
-pub use self::url::{ParseRedisUrlError, RedisUrl};
 use self::{
     batch::Batcher,
     connection::{Connection, Dialer, Exchange},
     key::Key,
     script::{Answer, Counted, Script},
+};
+pub use self::{
+    files::{ClientFiles, Password, TlsFiles, UnusableFile},
+    topology::{SentinelAddress, SentinelSettings, Topology},
+    url::{ParseRedisUrlError, RedisUrl},
 };
 use super::{Action, At, Charged, Demand, Group, GroupReply, Health, StoreError};
 use crate::{
@@ -41,10 +48,30 @@ use crate::{
 pub struct RedisSettings {
     /// Where it is, and who we are there.
     pub url: RedisUrl,
+    /// Instead of one in the URL. Default: none.
+    pub password: Option<Password>,
+    /// For a URL that asks for TLS.
+    pub tls: TlsFiles,
+    /// How the URL leads to the server.
+    pub topology: Topology,
     /// The longest a request may wait for the store, connecting included. Default 25 ms.
     pub budget: Duration,
     /// Matches `[a-z0-9_-]{1,32}`; proxies that share counters share it. Default `default`.
     pub namespace: String,
+}
+
+impl RedisSettings {
+    /// The server at `url`, and every default.
+    pub fn new(url: RedisUrl) -> Self {
+        Self {
+            url,
+            password: None,
+            tls: TlsFiles::default(),
+            topology: Topology::Single,
+            budget: Duration::from_millis(25),
+            namespace: "default".to_owned(),
+        }
+    }
 }
 
 /// Counters in Redis, shared by every proxy that uses the same server and namespace.
@@ -65,14 +92,12 @@ pub struct RedisStore {
 impl RedisStore {
     /// A store that connects in the background, on `runtime`, and for ever tries again.
     pub fn open(settings: RedisSettings, clock: Clock, runtime: &tokio::runtime::Handle) -> Self {
-        let RedisSettings {
-            url,
-            budget,
-            namespace,
-        } = settings;
         let (take, give_back) = (Arc::new(Script::take()), Script::give_back());
-        let dialer = Dialer::new(&url, probe([&take, &give_back], &namespace));
+        let dialer = Dialer::new(&settings, probe([&take, &give_back], &settings.namespace));
         let connection = Arc::new(Connection::open(dialer, runtime));
+        let RedisSettings {
+            budget, namespace, ..
+        } = settings;
         Self {
             batcher: Batcher::start(&connection, take, budget, runtime),
             connection,

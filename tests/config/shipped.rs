@@ -41,14 +41,20 @@ fn the_shipped_configuration_shows_every_key_there_is() {
         "log",
     ];
     let sections = sections.map(|section| format!("{section}: {{zz: 1}}\n"));
-    let odd = format!("zz: 1\n{}policies: [{{zz: 1}}]", sections.concat());
+    let nested = ["tls", "sentinel"];
+    let in_store = nested.map(|section| format!(", {section}: {{zz: 1}}"));
+    let odd = format!("zz: 1\n{}policies: [{{zz: 1}}]", sections.concat()).replace(
+        "store: {zz: 1",
+        &format!("store: {{zz: 1{}", in_store.concat()),
+    );
     let faults = parse(&odd).expect_err("unknown keys").faults;
     let lists = faults.into_iter().filter_map(|fault| match fault.problem {
         Problem::UnknownKey { known } => Some(known),
         _ => None,
     });
     let lists: Vec<_> = lists.collect();
-    assert_eq!(lists.len(), sections.len() + 2, "one list a section");
+    let expected = sections.len() + nested.len() + 2;
+    assert_eq!(lists.len(), expected, "one list a section");
     let shipped = text(&root().join("config.yaml"));
     for key in lists.concat() {
         let shown = shipped.lines().any(|line| {

@@ -11,11 +11,15 @@ use std::{
 
 use slidegate::{
     clock::{self, Clock},
+    config::Config,
     store::{RedisSettings, RedisStore, Store},
 };
 use tempfile::TempDir;
 
-const PROGRAM: &str = "redis-server";
+/// The server that is started: `redis-server`, unless the environment names another in `REDIS_SERVER`.
+pub fn program() -> String {
+    std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
 
 /// Longer than anything here takes on a busy machine: a budget, or a bound to polling.
 pub const PATIENT: Duration = Duration::from_secs(30);
@@ -43,7 +47,7 @@ impl RedisServer {
                 return server;
             }
         }
-        panic!("{PROGRAM} did not start on any of ten ports");
+        panic!("{} did not start on any of ten ports", program());
     }
 
     /// One that is still to be started, by [`Self::restart`]; its addresses are known.
@@ -127,8 +131,9 @@ impl RedisServer {
     /// Whether it came to answer; if not, the port was taken.
     fn try_start(&mut self) -> bool {
         let log = File::create(self.directory.path().join("log")).expect("a log file");
-        let process = Command::new(PROGRAM)
-            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
+        let process = Command::new(program())
+            .args(["--bind", "127.0.0.1"])
+            .args(self.listens())
             .args(["--save", "", "--appendonly", "no", "--loglevel", "warning"])
             .arg("--unixsocket")
             .arg(self.socket())
@@ -140,7 +145,10 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|error| {
-                panic!("{PROGRAM} does not start ({error}): `make test` installs it")
+                panic!(
+                    "{} does not start ({error}): `make test` installs redis",
+                    program()
+                )
             });
         let process = self.process.insert(process);
 
@@ -158,7 +166,22 @@ impl RedisServer {
                 _ => return true,
             }
         }
-        panic!("{PROGRAM} runs and does not answer");
+        panic!("{} runs and does not answer", program());
+    }
+
+    /// On its port it speaks TLS if it has a certificate, and nothing else.
+    fn listens(&self) -> Vec<String> {
+        let port = self.port.to_string();
+        let option = |name: &str, value: &str| [name.to_owned(), value.to_owned()];
+        if self
+            .options
+            .iter()
+            .any(|option| option == "--tls-cert-file")
+        {
+            [option("--port", "0"), option("--tls-port", &port)].concat()
+        } else {
+            option("--port", &port).to_vec()
+        }
     }
 
     fn socket(&self) -> PathBuf {
@@ -175,12 +198,35 @@ impl Drop for RedisServer {
 /// A store at `url`, on the current runtime.
 pub fn open_store(url: &str, budget: Duration, clock: Clock) -> Store {
     let settings = RedisSettings {
-        url: url.parse().expect("a Redis URL"),
         budget,
         namespace: "test".to_owned(),
+        ..RedisSettings::new(url.parse().expect("a Redis URL"))
     };
     let runtime = tokio::runtime::Handle::current();
     Store::Redis(RedisStore::open(settings, clock, &runtime))
+}
+
+/// A patient store with what the section `store` of a configuration says, on the current runtime.
+pub fn configured_store(section: &str) -> Store {
+    let settings = RedisSettings {
+        budget: PATIENT,
+        ..settings(section)
+    };
+    let runtime = tokio::runtime::Handle::current();
+    Store::Redis(RedisStore::open(settings, Clock::system(), &runtime))
+}
+
+/// What the section `store` of a configuration says.
+pub fn settings(section: &str) -> RedisSettings {
+    let text = format!(
+        "store: {section}\nupstream: {{address: '127.0.0.1:9'}}\n\
+         policies: [{{name: per-ip, limits: [10/1m]}}]"
+    );
+    let config = Config::parse(&text, "test.yaml", &|_| None);
+    config
+        .unwrap_or_else(|error| panic!("{error}"))
+        .redis
+        .expect("a Redis")
 }
 
 /// Polls until `holds`, or fails.

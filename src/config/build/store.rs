@@ -1,6 +1,6 @@
 //! `store` and `identity`: where counters live and under whose name.
 //!
-//! The store's URL may hold a password and the identity's secret is one: neither is ever shown.
+//! The identity's secret is never shown. How a Redis is reached is `redis`'s.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
         section::Section,
     },
     policy::IdentifierHasher,
-    store::{MemorySettings, ParseRedisUrlError, RedisSettings, RedisUrl},
+    store::{MemorySettings, RedisSettings},
 };
 
 /// What `store` says.
@@ -30,7 +30,7 @@ pub struct Identity {
 }
 
 pub fn read(section: &mut Section<'_>) -> Store {
-    let url = section.secret("url", url).flatten();
+    let redis = super::redis::read(section);
     let budget = section.word(
         "budget",
         Duration::from_millis(25),
@@ -49,10 +49,10 @@ pub fn read(section: &mut Section<'_>) -> Store {
         Ok::<_, Rejected>(usize::try_from(counters).expect("fits 32 bits"))
     });
     Store {
-        redis: url.map(|url| RedisSettings {
-            url,
+        redis: redis.map(|redis| RedisSettings {
             budget,
             namespace,
+            ..redis
         }),
         memory: MemorySettings { max_counters },
         expected_replicas: super::replicas(section),
@@ -73,20 +73,3 @@ pub fn read_identity(section: &mut Section<'_>) -> Identity {
         keyed: secret.is_some(),
     }
 }
-
-/// The URL of a Redis; `None` for this process's memory.
-fn url(text: &str) -> Result<Option<RedisUrl>, Rejected> {
-    if text == "memory:" {
-        return Ok(None);
-    }
-    text.parse().map(Some).map_err(|error| match error {
-        ParseRedisUrlError::Tls => Rejected::new(error.to_string()),
-        ParseRedisUrlError::Scheme => Rejected::new(ACCEPTED),
-        ParseRedisUrlError::Syntax => Rejected::new(ACCEPTED).hint(Some(URL_HINT.to_owned())),
-    })
-}
-
-const ACCEPTED: &str =
-    "a store is memory:, redis://user:password@host:6379/0 or unix:/path/to/socket";
-
-const URL_HINT: &str = "write characters such as / @ : # % of a password as %2F %40 %3A %23 %25; the database is a number";

@@ -67,7 +67,7 @@ fn address(text: &str, server: &ServerSettings) -> Result<String, Rejected> {
 }
 
 /// An address in brackets, or labels of letters, digits, hyphens and underscores.
-fn is_host(host: &str) -> bool {
+pub fn is_host(host: &str) -> bool {
     if let Some(address) = host.strip_prefix('[') {
         let address = address.strip_suffix(']');
         return address.is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok());

@@ -7,7 +7,9 @@
 //! until a probe succeeds. Nothing here sends a call twice, except by the script's source to a server
 //! that did not know its name.
 
+mod dialer;
 mod exchange;
+mod sentinel;
 mod supervisor;
 
 use std::{
@@ -26,8 +28,8 @@ use tokio::{
     task::AbortHandle,
 };
 
-pub(super) use exchange::Exchange;
-pub(super) use supervisor::Dialer;
+pub(super) use dialer::Dialer;
+pub(super) use exchange::{Exchange, error_text};
 
 use crate::{
     clock,

@@ -2,18 +2,54 @@
 
 use std::{fmt, str::FromStr};
 
-use redis::{ConnectionInfo, IntoConnectionInfo as _};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 
-/// `redis://user:password@host:6379/0` or `unix:/path`.
+/// `redis://user:password@host:6379/0`, `rediss://` for TLS, or `unix:/path`.
 ///
 /// It may hold a password: its `Display` and `Debug` are the address alone.
 #[derive(Clone)]
-pub struct RedisUrl(ConnectionInfo);
+pub struct RedisUrl {
+    info: ConnectionInfo,
+    names_port: bool,
+}
 
 impl RedisUrl {
+    /// Whether it asks for TLS.
+    pub fn is_tls(&self) -> bool {
+        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+    }
+
+    /// Whether it is the path of a socket.
+    pub fn is_unix(&self) -> bool {
+        matches!(self.info.addr(), ConnectionAddr::Unix(_))
+    }
+
+    /// Whether a port is written in it.
+    pub fn names_port(&self) -> bool {
+        self.names_port
+    }
+
+    /// Whether a user is written in it.
+    pub fn names_user(&self) -> bool {
+        self.info.redis_settings().username().is_some()
+    }
+
+    /// Whether a password is written in it.
+    pub fn holds_password(&self) -> bool {
+        self.info.redis_settings().password().is_some()
+    }
+
+    /// The host, or the path of the socket.
+    pub(super) fn host(&self) -> String {
+        match self.info.addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+            path => path.to_string(),
+        }
+    }
+
     /// What a client connects with.
     pub(super) fn connection_info(&self) -> &ConnectionInfo {
-        &self.0
+        &self.info
     }
 }
 
@@ -21,21 +57,24 @@ impl FromStr for RedisUrl {
     type Err = ParseRedisUrlError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.starts_with("rediss:") {
-            return Err(ParseRedisUrlError::Tls);
-        }
-        if !text.starts_with("redis://") && !text.starts_with("unix:/") {
+        if !SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
             return Err(ParseRedisUrlError::Scheme);
         }
-        text.into_connection_info()
-            .map(Self)
-            .map_err(|_| ParseRedisUrlError::Syntax)
+        let url = redis::parse_redis_url(text).ok_or(ParseRedisUrlError::Syntax)?;
+        // The client would take `#insecure`, and then refuse to connect.
+        if url.fragment().is_some() {
+            return Err(ParseRedisUrlError::Fragment);
+        }
+        let names_port = url.port().is_some();
+        let info = url.into_connection_info();
+        let info = info.map_err(|_| ParseRedisUrlError::Syntax)?;
+        Ok(Self { info, names_port })
     }
 }
 
 impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.addr().fmt(f)
+        self.info.addr().fmt(f)
     }
 }
 
@@ -48,13 +87,17 @@ impl fmt::Debug for RedisUrl {
 /// The text is not the URL of a Redis. The text itself is in no variant: it may hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseRedisUrlError {
-    /// TLS is asked for.
-    #[error("rediss:// is not supported yet: this build has no TLS")]
-    Tls,
     /// Another scheme, or none.
-    #[error("a Redis is redis://user:password@host:6379/0 or unix:/path/to/socket")]
+    #[error(
+        "a Redis is redis://user:password@host:6379/0, rediss:// for TLS, or unix:/path/to/socket"
+    )]
     Scheme,
+    /// A `#`.
+    #[error("nothing follows a # in the URL of a Redis: certificates are always verified")]
+    Fragment,
     /// The scheme is right and something after it is not.
     #[error("after its scheme this is no Redis URL, as in redis://user:password@host:6379/0")]
     Syntax,
 }
+
+const SCHEMES: [&str; 3] = ["redis://", "rediss://", "unix:/"];

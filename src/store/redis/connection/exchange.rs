@@ -129,7 +129,7 @@ fn refused(error: RedisError) -> StoreError {
 }
 
 /// As the server wrote it: code, then detail.
-pub(super) fn error_text(error: &RedisError) -> String {
+pub(in crate::store::redis) fn error_text(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),

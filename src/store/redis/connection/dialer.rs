@@ -1,0 +1,172 @@
+//! Makes connections to the server that takes the writes, wherever it is by now.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, aio::MultiplexedConnection,
+};
+use tokio::time;
+
+use super::{Shared, sentinel::Sentinels};
+use crate::store::redis::{
+    RedisSettings,
+    access::{Access, without_password},
+    topology::Topology,
+};
+
+/// A server gets no longer: files, name, TCP, TLS, authentication and probe together.
+const ATTEMPT: Duration = Duration::from_millis(250);
+
+/// Calls that may wait to be written; more wait for their turn, within their budgets.
+const BUFFERED_CALLS: usize = 1024;
+
+/// Makes connections. Its `Display` is where to: no user, no password.
+pub(in crate::store::redis) struct Dialer {
+    route: Route,
+    servers: Servers,
+}
+
+/// Where to.
+enum Route {
+    Direct(ConnectionAddr),
+    /// Asked at each attempt: the primary changes.
+    Sentinels(Sentinels),
+}
+
+/// A connection whose server passed the probe.
+pub(super) struct Dialed {
+    pub(super) address: ConnectionAddr,
+    /// No two connections have the same.
+    pub(super) generation: u64,
+    pub(super) connection: MultiplexedConnection,
+}
+
+impl Dialer {
+    /// One that takes a server for sound that answers `probe`.
+    pub(in crate::store::redis) fn new(settings: &RedisSettings, probe: redis::Pipeline) -> Self {
+        let route = match &settings.topology {
+            Topology::Single => Route::Direct(settings.url.connection_info().addr().clone()),
+            Topology::Sentinel(sentinels) => Route::Sentinels(Sentinels::new(sentinels, settings)),
+        };
+        Self {
+            route,
+            servers: Servers {
+                access: Access::to_servers(settings),
+                probe,
+                generation: 0,
+            },
+        }
+    }
+
+    /// One attempt; names are looked up, and files read, anew each time.
+    pub(super) async fn dial(&mut self, shared: &Arc<Shared>) -> Result<Dialed, String> {
+        let Self { route, servers } = self;
+        match route {
+            Route::Direct(address) => servers.connect(address.clone(), shared).await,
+            Route::Sentinels(sentinels) => servers.find(sentinels, shared).await,
+        }
+    }
+}
+
+/// Servers that keep counters.
+struct Servers {
+    access: Access,
+    probe: redis::Pipeline,
+    /// Of the last connection.
+    generation: u64,
+}
+
+impl Servers {
+    /// Connects to the first server that a sentinel takes for the primary and that takes writes: one
+    /// that was cut off from the others may be behind, and tell of the last primary.
+    async fn find(
+        &mut self,
+        sentinels: &mut Sentinels,
+        shared: &Arc<Shared>,
+    ) -> Result<Dialed, String> {
+        let mut tried = Vec::new();
+        let mut reasons = Vec::new();
+        for index in 0..sentinels.count() {
+            let told = match sentinels.ask(index).await {
+                Ok(told) if tried.contains(&told) => continue,
+                Ok(told) => told,
+                Err(reason) => {
+                    reasons.push(reason);
+                    continue;
+                }
+            };
+            match self.connect(self.access.address(&told), shared).await {
+                Ok(dialed) => {
+                    sentinels.prefer(index);
+                    return Ok(dialed);
+                }
+                Err(reason) => reasons.push(format!("{told}: {reason}")),
+            }
+            tried.push(told);
+        }
+        Err(reasons.join("; "))
+    }
+
+    async fn connect(
+        &mut self,
+        address: ConnectionAddr,
+        shared: &Arc<Shared>,
+    ) -> Result<Dialed, String> {
+        self.generation += 1;
+        let generation = self.generation;
+        let shared = Arc::downgrade(shared);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(BUFFERED_CALLS)
+            .set_push_sender(move |push: PushInfo| notice(&push, &shared, generation));
+        let attempt = async {
+            let client = self.access.client(address.clone()).await?;
+            let sound = async {
+                let mut connection = client
+                    .get_multiplexed_async_connection_with_config(&config)
+                    .await?;
+                self.probe.exec_async(&mut connection).await?;
+                Ok(connection)
+            };
+            sound
+                .await
+                .map_err(|error| without_password(&error, &client))
+        };
+        let connection = time::timeout(ATTEMPT, attempt)
+            .await
+            .unwrap_or_else(|_| Err("it does not answer".to_owned()))?;
+        Ok(Dialed {
+            address,
+            generation,
+            connection,
+        })
+    }
+}
+
+/// Drops a link whose connection has ended.
+fn notice(
+    push: &PushInfo,
+    shared: &Weak<Shared>,
+    generation: u64,
+) -> Result<(), redis::aio::SendError> {
+    if push.kind == PushKind::Disconnection
+        && let Some(shared) = shared.upgrade()
+    {
+        shared.drop_link(generation, "it closed the connection".to_owned());
+    }
+    Ok(())
+}
+
+impl fmt::Display for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.route {
+            Route::Direct(address) => address.fmt(f),
+            Route::Sentinels(sentinels) => sentinels.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Where the server is that takes the writes.
+
+use std::fmt;
+
+use super::files::Password;
+
+/// How it is found. A cluster, where there are several, would be a variant of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Topology {
+    /// It is where the URL says.
+    #[default]
+    Single,
+    /// The sentinels tell; the URL's host is the name under which they watch it.
+    Sentinel(SentinelSettings),
+}
+
+/// Who tells where the primary is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentinelSettings {
+    /// At least one. They are asked in turn.
+    pub addresses: Vec<SentinelAddress>,
+    /// Who we are to them. Default: whoever connects.
+    pub user: Option<String>,
+    /// Default: none.
+    pub password: Option<Password>,
+}
+
+/// Where a sentinel listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentinelAddress {
+    /// A name, or an address without brackets.
+    pub host: String,
+    /// By custom 26379.
+    pub port: u16,
+}
+
+impl fmt::Display for SentinelAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
