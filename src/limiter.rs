@@ -16,7 +16,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::sync::Semaphore;
 
-pub use verdict::{LimitDecision, Outcome, Verdict};
+pub use verdict::{LimitDecision, LimitDecisions, Outcome, Verdict};
 
 use self::denial_cache::DenialCache;
 use crate::{
@@ -123,7 +123,7 @@ impl Limiter {
         };
         let is_enforced =
             |asked: &Asked| self.policies.policies()[asked.policy].mode == Mode::Enforce;
-        let (enforced, shadow): (SmallVec<[Asked; 4]>, SmallVec<[Asked; 4]>) =
+        let (enforced, shadow): (SmallVec<[Asked; 2]>, SmallVec<[Asked; 2]>) =
             plan.asked.into_iter().partition(is_enforced);
 
         let started = clock::instant();
@@ -221,7 +221,7 @@ impl Limiter {
         &self,
         policy: usize,
         identifier: Identifier,
-    ) -> Result<SmallVec<[LimitDecision; 4]>, StoreError> {
+    ) -> Result<LimitDecisions, StoreError> {
         let asked = [Asked { policy, identifier }];
         let group = self.group(&asked, Intent::Peek);
         let mut replies = self.store.take(&[group], At::Now).await;
@@ -312,7 +312,7 @@ impl Limiter {
     }
 
     /// Asks the store about shadow policies for a request that is denied already and does not wait.
-    fn ask_unawaited(self: &Arc<Self>, shadow: SmallVec<[Asked; 4]>) {
+    fn ask_unawaited(self: &Arc<Self>, shadow: SmallVec<[Asked; 2]>) {
         if shadow.is_empty() {
             return;
         }
@@ -347,7 +347,7 @@ impl Limiter {
             self.metrics
                 .decided(asked.policy, true, DecidedBy::FailureMode, None);
         }
-        let local: SmallVec<[Asked; 4]> = with(FailureMode::Local).copied().collect();
+        let local: SmallVec<[Asked; 2]> = with(FailureMode::Local).copied().collect();
         if local.is_empty() {
             return self.verdict(Outcome::Pass);
         }
@@ -374,7 +374,7 @@ impl Limiter {
         &self,
         shadow: &[Asked],
         replies: impl IntoIterator<Item = GroupReply>,
-    ) -> SmallVec<[LimitDecision; 4]> {
+    ) -> LimitDecisions {
         let decided = shadow.iter().zip(replies).filter_map(|(asked, reply)| {
             let decisions = reply.ok()?;
             Some(self.limit_decisions(&[*asked], decisions, DecidedBy::Store))
@@ -407,7 +407,7 @@ impl Limiter {
         asked: &[Asked],
         decisions: impl IntoIterator<Item = Decision>,
         decided_by: DecidedBy,
-    ) -> SmallVec<[LimitDecision; 4]> {
+    ) -> LimitDecisions {
         let limits = asked.iter().flat_map(|asked| {
             let limits = 0..self.policies.policies()[asked.policy].limits.len();
             limits.map(|limit| (*asked, limit))
@@ -425,7 +425,7 @@ impl Limiter {
     }
 
     /// The verdict of `limits`, which are those of the `asked` that decided.
-    fn conclude(&self, asked: &[Asked], limits: SmallVec<[LimitDecision; 4]>) -> Verdict {
+    fn conclude(&self, asked: &[Asked], limits: LimitDecisions) -> Verdict {
         let allowed = limits.iter().all(|limit| limit.decision.allowed);
         let mut verdict = self.verdict(if allowed {
             Outcome::Pass

@@ -135,7 +135,7 @@ pub enum FailureMode {
 #[derive(Debug)]
 pub struct Plan {
     /// In configuration order.
-    pub asked: SmallVec<[Asked; 4]>,
+    pub asked: SmallVec<[Asked; 2]>,
 }
 
 /// One policy that asks.

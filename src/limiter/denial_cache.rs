@@ -22,7 +22,7 @@ use self::{
     proof::Sighting,
     sightings::{Counter, Sightings},
 };
-use super::LimitDecision;
+use super::{LimitDecision, LimitDecisions};
 use crate::{
     metrics::DecidedBy,
     policy::{Asked, NamedLimit, PolicySet},
@@ -45,7 +45,7 @@ impl DenialCache {
     }
 
     /// The limits that would deny a request if the store were asked now, as far as that is proven.
-    pub fn denials(&self, asked: &[Asked], now: Instant) -> SmallVec<[LimitDecision; 4]> {
+    pub fn denials(&self, asked: &[Asked], now: Instant) -> LimitDecisions {
         let mut denials = SmallVec::new();
         for asked in asked {
             let policy = &self.policies.policies()[asked.policy];

@@ -19,9 +19,9 @@ pub struct Verdict {
     /// The enforced policies whose limits are in force, in configuration order.
     pub(super) in_force: SmallVec<[usize; 4]>,
     /// Every enforced limit that decided, in configuration order.
-    pub(super) limits: SmallVec<[LimitDecision; 4]>,
+    pub(super) limits: LimitDecisions,
     /// What shadow policies decided; no client sees it.
-    pub(super) shadow: SmallVec<[LimitDecision; 4]>,
+    pub(super) shadow: LimitDecisions,
     /// How long the request waited for the store.
     pub(super) waited: Duration,
     /// Whether the response's status has been accounted for.
@@ -43,6 +43,9 @@ pub enum Outcome {
         retry_after: Duration,
     },
 }
+
+/// Decisions of the limits of a request: mostly one or two, and then without an allocation.
+pub type LimitDecisions = SmallVec<[LimitDecision; 2]>;
 
 /// The decision of one limit.
 #[derive(Clone, Copy, Debug)]
