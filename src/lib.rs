@@ -12,8 +12,8 @@
 //! Read in this order: [`ratelimit`], [`policy`], [`store`], [`limiter`], [`proxy`], [`server`], [`config`],
 //! [`app`], [`cli`].
 //!
-//! Dependencies point one way: `cli -> app -> {proxy, observe, config, limiter, store, metrics, server, clock}`
-//! and `proxy -> limiter -> {store, policy} -> ratelimit`. `ratelimit` and `policy` never read a clock, never
+//! Dependencies point one way, in short `cli -> app -> proxy -> limiter -> {store, policy} -> ratelimit`; which
+//! room may name which is written, and checked, in `tests/architecture.rs`. `ratelimit` and `policy` never read a clock, never
 //! wait, and know nothing of Redis, Pingora or YAML. Nothing past `config` sees YAML.
 
 pub mod app;

@@ -26,7 +26,7 @@ use crate::{
     policy::{Asked, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
     ratelimit::Decision,
     store::{
-        Action, At, Charged, Demand, Group, GroupReply, Health, MemoryStore, Store, StoreError,
+        Action, At, Demand, GiveBack, Group, GroupReply, Health, MemoryStore, Store, StoreError,
     },
 };
 
@@ -71,7 +71,7 @@ enum Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
     /// It does, if the request is admitted.
-    Charge,
+    Take,
     /// It only tells what would happen.
     Peek,
 }
@@ -117,17 +117,17 @@ impl Limiter {
 
     /// Decides on a request: all its policies, in one call, or in none if a denial is known beforehand.
     pub async fn check(self: &Arc<Self>, view: &RequestView<'_>, intent: Intent) -> Verdict {
-        let plan = match self.policies.plan(view) {
-            Ok(plan) => plan,
+        let asked = match self.policies.asked(view) {
+            Ok(asked) => asked,
             Err(refusal) => return self.verdict(Outcome::Refused(refusal)),
         };
         let is_enforced =
             |asked: &Asked| self.policies.policies()[asked.policy].mode == Mode::Enforce;
         let (enforced, shadow): (SmallVec<[Asked; 2]>, SmallVec<[Asked; 2]>) =
-            plan.asked.into_iter().partition(is_enforced);
+            asked.into_iter().partition(is_enforced);
 
         let started = clock::instant();
-        let cache = self.denials.as_ref().filter(|_| intent == Intent::Charge);
+        let cache = self.denials.as_ref().filter(|_| intent == Intent::Take);
         let denials = cache.map_or_else(SmallVec::new, |cache| cache.denials(&enforced, started));
         let verdict = if denials.is_empty() {
             self.decide(&enforced, &shadow, intent, started).await
@@ -135,7 +135,7 @@ impl Limiter {
             self.ask_unawaited(shadow);
             self.conclude(&enforced, denials)
         };
-        if intent == Intent::Charge {
+        if intent == Intent::Take {
             self.observe(&verdict.limits);
             self.observe(&verdict.shadow);
         }
@@ -322,7 +322,7 @@ impl Limiter {
         };
         let limiter = self.clone();
         tokio::spawn(async move {
-            let groups = limiter.shadow_groups(&shadow, Intent::Charge);
+            let groups = limiter.shadow_groups(&shadow, Intent::Take);
             let budget = limiter.store.budget();
             let (replies, _) = limiter.ask(&groups, clock::instant(), budget).await;
             limiter.observe(&limiter.shadow_decisions(&shadow, replies));
@@ -393,8 +393,8 @@ impl Limiter {
                 algorithm: named.algorithm,
                 cost: policy.cost,
                 action: match (intent, &policy.charge) {
-                    (Intent::Charge, Charge::AtRequest { .. }) => Action::Take,
-                    (Intent::Charge, Charge::AtResponse { .. }) | (Intent::Peek, _) => Action::Peek,
+                    (Intent::Take, Charge::AtRequest { .. }) => Action::Take,
+                    (Intent::Take, Charge::AtResponse { .. }) | (Intent::Peek, _) => Action::Peek,
                 },
             })
         });
@@ -509,9 +509,9 @@ impl Limiter {
     }
 
     async fn give_back(&self, limits: &[LimitDecision]) {
-        let charged: SmallVec<[Charged<'_>; 4]> = limits
+        let charged: SmallVec<[GiveBack<'_>; 4]> = limits
             .iter()
-            .map(|limit| Charged {
+            .map(|limit| GiveBack {
                 demand: self.demand(limit),
                 window_number: limit.decision.position().number,
             })

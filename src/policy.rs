@@ -1,8 +1,8 @@
 //! Which policies ask about a request, who is counted, and which demands follow. Pure: no clock, no
 //! waiting, no store.
 //!
-//! A [`PolicySet`] is built once from the configuration. For each request, [`PolicySet::plan`] turns a
-//! [`RequestView`] into a [`Plan`]: which policies ask, and the identifier each of them counts. The
+//! A [`PolicySet`] is built once from the configuration. For each request, [`PolicySet::asked`] says which policies
+//! ask about a [`RequestView`], and the identifier each of them counts. The
 //! limiter makes the groups of demands from it.
 
 mod identifier;
@@ -131,14 +131,7 @@ pub enum FailureMode {
     Deny,
 }
 
-/// Which policies ask about a request, and whom each of them counts.
-#[derive(Debug)]
-pub struct Plan {
-    /// In configuration order.
-    pub asked: SmallVec<[Asked; 2]>,
-}
-
-/// One policy that asks.
+/// A policy that asks about a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Its place in [`PolicySet::policies`].
@@ -158,12 +151,12 @@ impl PolicySet {
         &self.policies
     }
 
-    /// Which policies ask about this request, and whom each counts.
+    /// Which policies ask about this request, in configuration order, and whom each counts.
     ///
     /// # Errors
     /// A [`Refusal`] if an enforced policy cannot take the identity as sent; the request is then
     /// answered without asking any store. A shadow policy that cannot is left out.
-    pub fn plan(&self, view: &RequestView<'_>) -> Result<Plan, Refusal> {
+    pub fn asked(&self, view: &RequestView<'_>) -> Result<SmallVec<[Asked; 2]>, Refusal> {
         let mut asked = SmallVec::new();
         for (index, policy) in self.policies.iter().enumerate() {
             match policy.identifier.identify(view, &self.hasher) {
@@ -176,6 +169,6 @@ impl PolicySet {
                 Err(refusal) => return Err(refusal),
             }
         }
-        Ok(Plan { asked })
+        Ok(asked)
     }
 }

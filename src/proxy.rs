@@ -5,7 +5,10 @@ mod request;
 pub mod response;
 pub mod upstream;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use http::StatusCode;
@@ -84,7 +87,9 @@ impl ProxyHttp for Gateway {
         state: &mut RequestState,
     ) -> pingora::Result<bool> {
         if request::lacks_host(session.req_header()) {
-            let (head, body) = self.responder.fail(StatusCode::BAD_REQUEST, None);
+            let (head, body) = self
+                .responder
+                .fail(StatusCode::BAD_REQUEST, None, Duration::ZERO);
             request::answer(session, head, body).await?;
             return Ok(true);
         }
@@ -92,7 +97,7 @@ impl ProxyHttp for Gateway {
             head: session.req_header(),
             client: request::client(session),
         };
-        let verdict = self.limiter.check(&view, Intent::Charge).await;
+        let verdict = self.limiter.check(&view, Intent::Take).await;
         let added = clock::elapsed(state.started);
         self.metrics.request_added.observe(added.as_secs_f64());
 
@@ -150,13 +155,15 @@ impl ProxyHttp for Gateway {
         if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(());
         }
-        if let Some(chosen) = state.upstream_chosen.take() {
-            let took = clock::elapsed(chosen);
+        // An upstream is chosen as soon as the limiter has decided.
+        let passed = state.upstream_chosen.take().map(clock::elapsed);
+        if let Some(took) = passed {
             self.metrics.upstream_duration.observe(took.as_secs_f64());
         }
         if let Some(verdict) = &mut state.verdict {
             self.limiter.settle(verdict, head.status).await;
-            self.responder.annotate(verdict, head)?;
+            self.responder
+                .annotate(verdict, passed.unwrap_or_default(), head)?;
         }
         Ok(())
     }
@@ -181,7 +188,11 @@ impl ProxyHttp for Gateway {
         if let Some(verdict) = &mut state.verdict {
             self.limiter.settle(verdict, status).await;
         }
-        let (head, body) = self.responder.fail(status, state.verdict.as_ref());
+        let passed = state
+            .upstream_chosen
+            .map(clock::elapsed)
+            .unwrap_or_default();
+        let (head, body) = self.responder.fail(status, state.verdict.as_ref(), passed);
         let sent = session.as_downstream_mut().write_error_response(head, body);
         if let Err(error) = sent.await {
             tracing::debug!(%error, "The client left before its error was sent.");

@@ -78,7 +78,7 @@ pub enum At {
 
 /// A unit to be given back: which counter, in the window where it was charged.
 #[derive(Clone, Copy, Debug)]
-pub struct Charged<'a> {
+pub struct GiveBack<'a> {
     /// The demand that was charged.
     pub demand: Demand<'a>,
     /// The number of the window that was charged.
@@ -191,7 +191,7 @@ impl Store {
     }
 
     /// Takes charged units back: in the window charged, only where the counter still exists, never below 0.
-    pub async fn give_back(&self, charged: &[Charged<'_>]) -> Result<(), StoreError> {
+    pub async fn give_back(&self, charged: &[GiveBack<'_>]) -> Result<(), StoreError> {
         match self {
             Self::Memory(store) => {
                 store.give_back(charged);

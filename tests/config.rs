@@ -16,7 +16,7 @@ use std::{
 use slidegate::{
     config::{Config, ConfigError},
     policy::{Charge, FailureMode, IdentifierSource, MissingIdentifier, Mode},
-    proxy::response::{DenialBody, ResetFormat},
+    proxy::response::{ErrorBody, ResetFormat},
     store::{ClientFiles, Password, Topology},
 };
 
@@ -80,7 +80,7 @@ fn the_examples_mean_what_they_say() {
         take_back_5xx: true,
     };
     assert_eq!(quota.policies[0].charge, take_back);
-    assert_eq!(quota.responses.denial_body, DenialBody::Text);
+    assert_eq!(quota.responses.error_body, ErrorBody::Text);
     assert_eq!(quota.responses.x_ratelimit_reset, ResetFormat::Seconds);
 
     let fresh = example("every_denial_from_redis.yaml");

@@ -300,10 +300,10 @@ impl Direct {
     /// Three requests that are admitted, one that Redis denies, and one that needs no call.
     async fn use_up(&self) -> Verdict {
         for expected in [true, true, true, false] {
-            let passes = self.check(Intent::Charge).await.outcome == Outcome::Pass;
+            let passes = self.check(Intent::Take).await.outcome == Outcome::Pass;
             assert_eq!(passes, expected);
         }
-        let denied = self.check(Intent::Charge).await;
+        let denied = self.check(Intent::Take).await;
         assert_eq!(decided_by(&denied), DecidedBy::DenialCache);
         denied
     }
@@ -324,10 +324,10 @@ async fn a_request_that_costs_more_than_is_left_is_denied_without_a_call_while_u
     let dear = "{name: dear, identifier: [header:x-api-key], limits: [3/366d], cost: 2}";
     let direct = Direct::start(&server, &[dear]);
     for passes in [true, false] {
-        let outcome = direct.check(Intent::Charge).await.outcome;
+        let outcome = direct.check(Intent::Take).await.outcome;
         assert_eq!(outcome == Outcome::Pass, passes);
     }
-    let denied = direct.check(Intent::Charge).await;
+    let denied = direct.check(Intent::Take).await;
     assert_eq!(decided_by(&denied), DecidedBy::DenialCache);
     assert_eq!(denied.limits()[0].decision.remaining(), 1);
 }
@@ -340,7 +340,7 @@ async fn who_is_forgotten_gets_in_at_once() {
     let identifier = denied.limits()[0].identifier;
     let forgotten = direct.limiter.forget(0, identifier).await;
     forgotten.expect("Redis answers");
-    let admitted = direct.check(Intent::Charge).await;
+    let admitted = direct.check(Intent::Take).await;
     assert_eq!(admitted.outcome, Outcome::Pass);
     assert_eq!(decided_by(&admitted), DecidedBy::Store);
 }
@@ -364,7 +364,7 @@ async fn calls_that_nobody_waits_for_are_bounded_and_what_is_left_out_is_counted
     direct.use_up().await;
     // Nothing here lets those calls proceed: 1,024 of them may be under way.
     for _ in 0..1_100 {
-        direct.check(Intent::Charge).await;
+        direct.check(Intent::Take).await;
     }
     let overloaded = "slidegate_store_errors_total{kind=\"overloaded\"}";
     let left_out = direct.metric(overloaded);
@@ -375,6 +375,6 @@ async fn calls_that_nobody_waits_for_are_bounded_and_what_is_left_out_is_counted
         decided.iter().sum::<f64>() == 1_105.0 - left_out
     })
     .await;
-    direct.check(Intent::Charge).await;
+    direct.check(Intent::Take).await;
     assert_eq!(direct.metric(overloaded), left_out, "there is room again");
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use slidegate::{
     policy::Identifier,
     ratelimit::{Algorithm, Counts, Decision, Timestamp, decide},
-    store::{Action, At, Charged, Demand, Group},
+    store::{Action, At, Demand, GiveBack, Group},
 };
 use smallvec::SmallVec;
 
@@ -144,11 +144,11 @@ impl Run {
         (0..=self.random.below(3)).map(|_| group(self)).collect()
     }
 
-    fn charged(&mut self) -> Vec<Charged<'static>> {
+    fn charged(&mut self) -> Vec<GiveBack<'static>> {
         let demand = self.demand();
         let number = demand.limit.window().position(self.now).number;
         let window_number = number.saturating_sub(self.random.below(2));
-        vec![Charged {
+        vec![GiveBack {
             demand,
             window_number,
         }]
@@ -200,8 +200,8 @@ impl Model {
         decisions
     }
 
-    fn give_back(&mut self, charged: &[Charged<'static>]) {
-        for Charged {
+    fn give_back(&mut self, charged: &[GiveBack<'static>]) {
+        for GiveBack {
             demand,
             window_number,
         } in charged

@@ -8,7 +8,7 @@ use redis::{Commands, Connection};
 use slidegate::{
     clock::Clock,
     ratelimit::Decision,
-    store::{At, Charged, Demand, Health, Store, StoreError},
+    store::{At, Demand, GiveBack, Health, Store, StoreError},
 };
 
 use crate::support::{demand::*, redis::*};
@@ -98,7 +98,7 @@ async fn no_key_is_without_a_time_to_live_whatever_was_done() {
     for (who, at) in [(1, At::Now), (2, At::Stamp(Clock::system().now()))] {
         let hour = costing(3, demand("p", who, "9/1h"));
         let taken = take(&store, hour, at).await;
-        let charged = |demand| Charged {
+        let charged = |demand| GiveBack {
             demand,
             window_number: taken.position().number,
         };
@@ -150,7 +150,7 @@ async fn a_counter_that_was_given_back_to_0_still_ends_when_it_would_have() {
         command.arg(&key).query(&mut client).expect("a time")
     };
     let before = end();
-    let unit = Charged {
+    let unit = GiveBack {
         demand: one,
         window_number,
     };
@@ -206,7 +206,7 @@ async fn a_flushed_script_cache_is_healed_in_the_same_request() {
             .exec(&mut client)
             .expect("OK");
         let window_number = last.position().number;
-        let unit = Charged {
+        let unit = GiveBack {
             demand: one,
             window_number,
         };
@@ -414,7 +414,7 @@ async fn a_user_needs_no_more_rights_than_the_readme_tells() {
     let window_number = take(&store, one, At::Now).await.position().number;
     assert_eq!(take(&store, one, At::Now).await.counts.current, 1);
     let demand = one;
-    let unit = Charged {
+    let unit = GiveBack {
         demand,
         window_number,
     };

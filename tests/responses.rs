@@ -268,7 +268,7 @@ async fn the_upstream_s_x_ratelimit_is_replaced_its_ratelimit_members_kept_and_i
 #[tokio::test]
 async fn headers_are_sent_as_configured() {
     let setup = Setup::with(
-        "responses: {x_ratelimit: false, denial_body: text}",
+        "responses: {x_ratelimit: false, error_body: text}",
         "  - {name: per-key, identifier: [header:x-api-key], limits: [1/1m]}",
     );
     let response = setup.get("/").await;

@@ -5,7 +5,7 @@
 use slidegate::{
     clock::Clock,
     ratelimit::{Timestamp, Wait},
-    store::{At, Charged, MemorySettings, MemoryStore, Store},
+    store::{At, GiveBack, MemorySettings, MemoryStore, Store},
 };
 
 use crate::support::{demand::*, redis::RedisServer};
@@ -308,7 +308,7 @@ async fn units_are_given_back_in_the_window_charged(store: &Store) {
     let early = take(store, three, at(0)).await;
     take(store, three, at(60_000)).await;
     let window_number = early.position().number;
-    let charged = Charged {
+    let charged = GiveBack {
         demand: three,
         window_number,
     };
@@ -319,7 +319,7 @@ async fn units_are_given_back_in_the_window_charged(store: &Store) {
 async fn giving_back_never_goes_below_0_and_creates_no_counter(store: &Store) {
     let (one, absent) = (demand("p", 1, "9/1m"), demand("p", 2, "9/1m"));
     let window_number = take(store, one, at(0)).await.position().number;
-    let charged = |demand| Charged {
+    let charged = |demand| GiveBack {
         demand,
         window_number,
     };

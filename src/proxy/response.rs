@@ -29,8 +29,8 @@ pub struct ResponseSettings {
     pub ratelimit: bool,
     /// What `X-RateLimit-Reset` holds. Default [`ResetFormat::Epoch`].
     pub x_ratelimit_reset: ResetFormat,
-    /// What the body of a denial is. Default [`DenialBody::ProblemJson`].
-    pub denial_body: DenialBody,
+    /// What the body of a denial is. Default [`ErrorBody::ProblemJson`].
+    pub error_body: ErrorBody,
 }
 
 /// What `X-RateLimit-Reset` holds.
@@ -45,7 +45,7 @@ pub enum ResetFormat {
 
 /// What the body of a denial, and of every other answer of our own, is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DenialBody {
+pub enum ErrorBody {
     /// `application/problem+json` (RFC 9457).
     #[default]
     ProblemJson,
@@ -79,20 +79,30 @@ impl Responder {
     /// Adds what the client may know of its limits to the upstream's response.
     ///
     /// `X-RateLimit-*` of the upstream are replaced, since two limits can not share one header; its
-    /// `RateLimit` members are kept and ours added, as the draft asks of intermediaries.
+    /// `RateLimit` members are kept and ours added, as the draft asks of intermediaries. `passed` is the time
+    /// since the decision: its whole seconds are taken off the waits, so that none is told too short.
     ///
     /// # Errors
     /// None in practice: every value here is a header value.
-    pub fn annotate(&self, verdict: &Verdict, head: &mut ResponseHeader) -> pingora::Result<()> {
+    pub fn annotate(
+        &self,
+        verdict: &Verdict,
+        passed: Duration,
+        head: &mut ResponseHeader,
+    ) -> pingora::Result<()> {
         let Some(reported) = verdict.reported() else {
             return Ok(());
         };
+        let passed = Duration::from_secs(passed.as_secs());
         let decision = &reported.decision;
         let limit = verdict.named(reported);
         if self.settings.x_ratelimit {
             let reset = match self.settings.x_ratelimit_reset {
                 ResetFormat::Epoch => decision.reset().as_seconds(),
-                ResetFormat::Seconds => whole_seconds(decision.reset().since(decision.now)),
+                ResetFormat::Seconds => {
+                    let left = decision.reset().since(decision.now);
+                    whole_seconds(left.saturating_sub(passed))
+                }
             };
             head.insert_header(X_RATELIMIT_LIMIT, limit.limit.quota())?;
             head.insert_header(X_RATELIMIT_REMAINING, decision.remaining())?;
@@ -102,7 +112,7 @@ impl Responder {
             if let Some(members) = self.policy_members(verdict) {
                 head.append_header(RATELIMIT_POLICY, members)?;
             }
-            head.append_header(RATELIMIT, member(limit, reported))?;
+            head.append_header(RATELIMIT, member(limit, reported, passed))?;
         }
         Ok(())
     }
@@ -115,18 +125,28 @@ impl Responder {
             Outcome::Unavailable { retry_after } => Problem::unavailable(*retry_after),
             Outcome::Refused(refusal) => Problem::refused(refusal),
         };
-        self.write(&problem, Some(verdict))
+        self.write(&problem, Some(verdict), Duration::ZERO)
     }
 
-    /// The response to a request that failed with `status`.
-    pub fn fail(&self, status: StatusCode, verdict: Option<&Verdict>) -> (ResponseHeader, Bytes) {
-        self.write(&Problem::failed(status), verdict)
+    /// The response to a request that failed with `status`, `passed` after the decision on it.
+    pub fn fail(
+        &self,
+        status: StatusCode,
+        verdict: Option<&Verdict>,
+        passed: Duration,
+    ) -> (ResponseHeader, Bytes) {
+        self.write(&Problem::failed(status), verdict, passed)
     }
 
-    fn write(&self, problem: &Problem<'_>, verdict: Option<&Verdict>) -> (ResponseHeader, Bytes) {
-        let (content_type, body) = match self.settings.denial_body {
-            DenialBody::ProblemJson => ("application/problem+json", problem.json()),
-            DenialBody::Text => ("text/plain; charset=utf-8", problem.text()),
+    fn write(
+        &self,
+        problem: &Problem<'_>,
+        verdict: Option<&Verdict>,
+        passed: Duration,
+    ) -> (ResponseHeader, Bytes) {
+        let (content_type, body) = match self.settings.error_body {
+            ErrorBody::ProblemJson => ("application/problem+json", problem.json()),
+            ErrorBody::Text => ("text/plain; charset=utf-8", problem.text()),
         };
         let head = self.head(problem.status, content_type, body.len(), |head| {
             if let Some(seconds) = problem.retry_after {
@@ -135,7 +155,7 @@ impl Responder {
             if let Some(challenge) = &problem.challenge {
                 head.insert_header(WWW_AUTHENTICATE, challenge)?;
             }
-            verdict.map_or(Ok(()), |verdict| self.annotate(verdict, head))
+            verdict.map_or(Ok(()), |verdict| self.annotate(verdict, passed, head))
         });
         (head, body.into())
     }
@@ -149,7 +169,7 @@ impl Responder {
             if let Some(seconds) = problem.retry_after {
                 head.insert_header(RETRY_AFTER, seconds)?;
             }
-            self.annotate(verdict, head)
+            self.annotate(verdict, Duration::ZERO, head)
         });
         (head, Bytes::new())
     }
@@ -294,7 +314,7 @@ fn policy_members<'a>(limits: impl Iterator<Item = &'a NamedLimit>) -> Option<He
 }
 
 /// `"per-client";r=50;t=30`: RateLimit; `t` is when one more unit than now is available.
-fn member(named: &NamedLimit, limit: &LimitDecision) -> String {
+fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> String {
     let remaining = limit.decision.remaining();
     let told = if limit.decision.allowed {
         limit.decision.next_unit()
@@ -308,7 +328,7 @@ fn member(named: &NamedLimit, limit: &LimitDecision) -> String {
         Some(wait) => format!(
             "\"{}\";r={remaining};t={}",
             named.name,
-            whole_seconds(wait).max(1)
+            whole_seconds(wait.saturating_sub(passed)).max(1)
         ),
         None => format!("\"{}\";r={remaining}", named.name),
     }

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use self::shard::{Lifetime, Shard};
-use super::{Action, At, Charged, Demand, Group, GroupReply};
+use super::{Action, At, Demand, GiveBack, Group, GroupReply};
 use crate::{
     clock::Clock,
     policy::Identifier,
@@ -21,7 +21,7 @@ use crate::{
 /// How the memory store is sized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySettings {
-    /// The most counters it keeps; at the cap the oldest go first. One identifier under one limit has up
+    /// The most counters it keeps, rounded up to a multiple of 64; at the cap the oldest go first. One identifier under one limit has up
     /// to two. Default 1,000,000: about 100 MB when full.
     pub max_counters: usize,
 }
@@ -61,8 +61,8 @@ impl MemoryStore {
     }
 
     /// See [`super::Store::give_back`].
-    pub fn give_back(&self, charged: &[Charged<'_>]) {
-        for Charged {
+    pub fn give_back(&self, charged: &[GiveBack<'_>]) {
+        for GiveBack {
             demand,
             window_number,
         } in charged

@@ -37,7 +37,7 @@ pub use self::{
     topology::{SentinelAddress, SentinelSettings, Topology},
     url::{ParseRedisUrlError, RedisUrl},
 };
-use super::{Action, At, Charged, Demand, Group, GroupReply, Health, StoreError};
+use super::{Action, At, Demand, GiveBack, Group, GroupReply, Health, StoreError};
 use crate::{
     clock::Clock,
     ratelimit::{Timestamp, decide},
@@ -181,7 +181,7 @@ impl RedisStore {
         elsewhere
     }
 
-    pub(super) async fn give_back(&self, charged: &[Charged<'_>]) -> Result<(), StoreError> {
+    pub(super) async fn give_back(&self, charged: &[GiveBack<'_>]) -> Result<(), StoreError> {
         if charged.is_empty() {
             return Ok(());
         }

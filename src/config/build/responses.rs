@@ -5,7 +5,7 @@ use crate::{
         leaf::{Choice, boolean, choice},
         section::Section,
     },
-    proxy::response::{DenialBody, ResetFormat, ResponseSettings},
+    proxy::response::{ErrorBody, ResetFormat, ResponseSettings},
 };
 
 pub fn read(section: &mut Section<'_>) -> ResponseSettings {
@@ -13,7 +13,7 @@ pub fn read(section: &mut Section<'_>) -> ResponseSettings {
         x_ratelimit: section.word("x_ratelimit", true, boolean),
         ratelimit: section.word("ratelimit", true, boolean),
         x_ratelimit_reset: section.word("x_ratelimit_reset", ResetFormat::default(), choice),
-        denial_body: section.word("denial_body", DenialBody::default(), choice),
+        error_body: section.word("error_body", ErrorBody::default(), choice),
     }
 }
 
@@ -28,7 +28,7 @@ impl Choice for ResetFormat {
     }
 }
 
-impl Choice for DenialBody {
+impl Choice for ErrorBody {
     const ALL: &'static [Self] = &[Self::ProblemJson, Self::Text];
 
     fn name(self) -> &'static str {

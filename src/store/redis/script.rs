@@ -13,7 +13,7 @@ pub(super) use reply::{Answer, Answers, Counted, read_give_back, read_take, read
 use super::{batch::Part, key::Key};
 use crate::{
     ratelimit::{Algorithm, Timestamp},
-    store::{Action, At, Charged, Group},
+    store::{Action, At, GiveBack, Group},
 };
 
 /// A script and the name under which Redis caches it.
@@ -123,16 +123,16 @@ const fn action(action: Action) -> &'static str {
 }
 
 /// Completes a call of [`Script::give_back`].
-pub(super) fn write_give_back(command: &mut Cmd, namespace: &str, charged: &[Charged<'_>]) {
+pub(super) fn write_give_back(command: &mut Cmd, namespace: &str, charged: &[GiveBack<'_>]) {
     command.arg(charged.len());
-    for Charged {
+    for GiveBack {
         demand,
         window_number,
     } in charged
     {
         command.write_arg_fmt(Key::new(namespace, demand, *window_number));
     }
-    for Charged { demand, .. } in charged {
+    for GiveBack { demand, .. } in charged {
         command.arg(demand.cost.units());
     }
 }
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn units_to_be_given_back_stand_beside_their_counter() {
-        let charged = Charged {
+        let charged = GiveBack {
             demand: demand("5/1m", Action::Take),
             window_number: 7,
         };
