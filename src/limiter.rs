@@ -52,8 +52,10 @@ pub struct Limiter {
     local: MemoryStore,
     /// `None` where it is off, or where asking the store is as cheap.
     denials: Option<DenialCache>,
-    /// Permits for calls that no request waits for.
+    /// Permits for shadow calls that no request waits for.
     unawaited: Arc<Semaphore>,
+    /// Permits for settling that no request waits for: a flood of denials does not take them.
+    settling: Arc<Semaphore>,
     expected_replicas: u32,
     metrics: Arc<Metrics>,
     near_limit_log: BoundedLog,
@@ -98,6 +100,7 @@ impl Limiter {
             local,
             denials,
             unawaited: Arc::new(Semaphore::new(MAX_UNAWAITED)),
+            settling: Arc::new(Semaphore::new(MAX_UNAWAITED)),
             expected_replicas: settings.expected_replicas.get(),
             metrics,
             near_limit_log: BoundedLog::new(clock.clone()),
@@ -154,15 +157,19 @@ impl Limiter {
         verdict.settled = true;
         let due = |limit: &LimitDecision| self.due(limit, status);
 
-        let behind: Vec<LimitDecision> = verdict
+        let given_back = verdict
             .limits
             .iter()
-            .filter(|limit| due(limit) == Some(Due::GiveBack))
-            .chain(verdict.shadow.iter().filter(|limit| due(limit).is_some()))
-            .copied()
-            .collect();
-        if !behind.is_empty() {
-            self.settle_unawaited(behind, status);
+            .filter(|limit| due(limit) == Some(Due::GiveBack));
+        let shadow = verdict.shadow.iter().filter(|limit| due(limit).is_some());
+        let (calls, here): (Vec<LimitDecision>, Vec<LimitDecision>) = given_back
+            .chain(shadow)
+            .partition(|limit| self.store.is_remote() && limit.decided_by != DecidedBy::Local);
+        if !here.is_empty() {
+            self.settle_behind(here, status).await;
+        }
+        if !calls.is_empty() {
+            self.settle_unawaited(calls, status);
         }
         for limit in &mut verdict.limits {
             if due(limit) == Some(Due::GiveBack) {
@@ -191,25 +198,39 @@ impl Limiter {
         }
     }
 
+    /// Settles with the store, behind the request's back.
     fn settle_unawaited(self: &Arc<Self>, limits: Vec<LimitDecision>, status: http::StatusCode) {
-        let Ok(permit) = self.unawaited.clone().try_acquire_owned() else {
+        let Ok(permit) = self.settling.clone().try_acquire_owned() else {
+            for _ in limits
+                .iter()
+                .filter(|limit| self.due(limit, status) == Some(Due::GiveBack))
+            {
+                self.metrics.gave_back(false);
+            }
             self.store_failed(&StoreError::Overloaded);
             return;
         };
         let limiter = Arc::clone(self);
         tokio::spawn(async move {
-            let (mut charged, mut given_back) = (limits.clone(), limits);
-            charged.retain(|limit| limiter.due(limit, status) == Some(Due::Charge));
-            if !charged.is_empty() {
-                let mut charged: Vec<&mut LimitDecision> = charged.iter_mut().collect();
-                limiter.charge(&mut charged, limiter.store.budget()).await;
-            }
-            given_back.retain(|limit| limiter.due(limit, status) == Some(Due::GiveBack));
-            if !given_back.is_empty() {
-                limiter.give_back(&given_back).await;
-            }
+            limiter.settle_behind(limits, status).await;
             drop(permit);
         });
+    }
+
+    /// Charges and gives back; all by the same decider.
+    async fn settle_behind(&self, mut limits: Vec<LimitDecision>, status: http::StatusCode) {
+        let mut given_back = limits.clone();
+        given_back.retain(|limit| self.due(limit, status) == Some(Due::GiveBack));
+        if !given_back.is_empty() {
+            self.give_back(&given_back).await;
+        }
+        let mut charged: Vec<&mut LimitDecision> = limits
+            .iter_mut()
+            .filter(|limit| self.due(limit, status) == Some(Due::Charge))
+            .collect();
+        if !charged.is_empty() {
+            self.charge(&mut charged, self.store.budget()).await;
+        }
     }
 
     /// What the store holds for an identifier under a policy's limits, as the decisions that a request

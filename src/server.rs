@@ -19,7 +19,7 @@ use std::{
 
 use pingora::apps::ServerApp;
 use socket2::{Domain, Socket, Type};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -215,9 +215,10 @@ where
         }
     };
     let connections = TaskTracker::new();
+    let lingering = TaskTracker::new();
     let spawn = |stream: tokio::net::TcpStream, peer| {
         let (app, shutdown) = (app.clone(), closing.clone());
-        let stream = Connection::new(stream, peer, connections.clone());
+        let stream = Connection::new(stream, peer, lingering.clone());
         connections.spawn(async move {
             let mut stream = Some(Box::new(stream) as pingora::protocols::Stream);
             while let Some(open) = stream {
@@ -249,6 +250,9 @@ where
     app.cleanup().await;
     connections.close();
     connections.wait().await;
+    // Their answers are sent; a client that goes on sending does not keep the process.
+    lingering.close();
+    drop(timeout(LINGER_AT_END, lingering.wait()).await);
 }
 
 /// Resolves when the value is true, or can no longer become it.
@@ -265,6 +269,9 @@ async fn pause_after(error: &io::Error) {
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 }
+
+/// How long clients that still send after their answer are waited for at the end.
+const LINGER_AT_END: Duration = Duration::from_secs(1);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

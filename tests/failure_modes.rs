@@ -1,5 +1,6 @@
 //! Redis away, at start or later: what each failure mode does, and who is said to have decided.
 
+use redis::Commands;
 use reqwest::{Response, StatusCode};
 
 use crate::support::{
@@ -194,5 +195,48 @@ async fn a_response_is_charged_to_all_its_limits_in_one_call() {
         app.metric(calls).await,
         before + 2.0,
         "asked once, charged once"
+    );
+}
+
+/// One policy's counter is broken and this proxy decides for it; the other is decided by Redis.
+#[tokio::test]
+async fn what_is_taken_back_goes_to_whoever_decided_policy_by_policy() {
+    let (server, upstream) = (RedisServer::start(), Upstream::start());
+    let policies = "  - {name: broken, identifier: [client_ip], limits: [100/366d], take_back_5xx: true}\n  \
+                      - {name: sound, identifier: [client_ip], limits: [100/366d], take_back_5xx: true, mode: shadow}";
+    let app = app(&server, &upstream, "", policies);
+    eventually("Redis decides", async || {
+        get(&app).await;
+        app.metric(&decisions("broken", "allow", "store")).await >= 1.0
+    })
+    .await;
+    let mut client = server.client();
+    let key = |client: &mut redis::Connection, policy: &str| -> String {
+        let keys: Vec<String> = client
+            .keys(format!("rl:*:{policy}:*"))
+            .expect("Redis answers");
+        keys.into_iter().next().expect("a counter")
+    };
+    let (broken, sound) = (key(&mut client, "broken"), key(&mut client, "sound"));
+    let before: u64 = client.get(&sound).expect("a count");
+    let _: () = client.set(&broken, "no number").expect("Redis answers");
+    for _ in 0..5 {
+        let response = reqwest::get(app.url("/status/503"))
+            .await
+            .expect("a response");
+        assert_eq!(response.status(), 503);
+    }
+    eventually("all ten are taken back", async || {
+        app.metric("slidegate_give_backs_total{result=\"done\"}")
+            .await
+            == 10.0
+    })
+    .await;
+    let after: u64 = client.get(&sound).expect("a count");
+    assert_eq!(after, before);
+    assert_eq!(
+        app.metric("slidegate_give_backs_total{result=\"lost\"}")
+            .await,
+        0.0
     );
 }

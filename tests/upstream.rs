@@ -154,6 +154,38 @@ async fn a_client_that_leaves_is_no_server_error() {
 }
 
 #[tokio::test]
+async fn a_response_is_not_kept_back_from_a_client_that_has_sent_more_already() {
+    let (more, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let address = raw(move |mut stream| {
+        if !read_head(&mut stream) {
+            return;
+        }
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n")
+            .expect("bytes are sent");
+        for part in [b"part", b"rest"] {
+            wait.lock()
+                .expect("one at a time")
+                .recv()
+                .expect("the test goes on");
+            stream.write_all(part).expect("bytes are sent");
+        }
+    });
+    let app = app(&address.to_string(), "");
+    let mut wire = Wire::open(app.proxy);
+    wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n\r\n");
+    more.send(()).expect("the upstream waits");
+    let first = wire.until("part");
+    assert!(
+        first.starts_with("HTTP/1.1 200 "),
+        "before the rest was sent: {first}"
+    );
+    more.send(()).expect("the upstream waits");
+    assert_eq!(wire.until("rest"), "rest");
+}
+
+#[tokio::test]
 async fn the_head_of_a_response_is_not_kept_back_until_its_body_comes() {
     let (more, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);

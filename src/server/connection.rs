@@ -70,6 +70,20 @@ impl Connection {
         }
     }
 
+    /// Sends what was written, but for the head of a response: it waits for the beginning of its body, so that
+    /// both leave in one packet. Pingora itself would keep a body back until the buffer is full.
+    fn written(
+        &mut self,
+        context: &mut Context<'_>,
+        head: bool,
+        written: &Poll<io::Result<usize>>,
+    ) {
+        self.unflushed |= written.is_ready();
+        if self.unflushed && !head {
+            self.unflushed = self.stream().poll_flush(context).is_pending();
+        }
+    }
+
     fn stream(&mut self) -> Pin<&mut BufStream<TcpStream>> {
         Pin::new(self.stream.as_mut().expect("there until it is dropped"))
     }
@@ -83,8 +97,7 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = self.stream().poll_read(context, buffer);
-        // Pingora leaves the head of a response in the buffer until its body comes or fails to. Whoever
-        // waits for the client has written all there is for now: it is sent.
+        // Whoever waits for the client has written all there is for now: a head whose body is late is sent.
         if read.is_pending() && self.unflushed {
             self.unflushed = self.stream().poll_flush(context).is_pending();
         }
@@ -102,8 +115,9 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.unflushed = true;
-        self.stream().poll_write(context, buffer)
+        let written = self.stream().poll_write(context, buffer);
+        self.written(context, buffer.starts_with(HEAD), &written);
+        written
     }
 
     fn poll_write_vectored(
@@ -111,8 +125,9 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.unflushed = true;
-        self.stream().poll_write_vectored(context, buffers)
+        let written = self.stream().poll_write_vectored(context, buffers);
+        self.written(context, false, &written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -153,7 +168,9 @@ impl Shutdown for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let runtime = tokio::runtime::Handle::try_current();
-        if let (Half::Shut, Some(stream), Ok(_)) = (self.ours, self.stream.take(), runtime) {
+        if let (Half::Shut, Some(stream), Ok(_)) = (self.ours, self.stream.take(), runtime)
+            && self.lingering.len() < MOST_LINGERING
+        {
             self.lingering.spawn(linger(stream.into_inner()));
         }
     }
@@ -162,7 +179,13 @@ impl Drop for Connection {
 async fn linger(mut stream: TcpStream) {
     let until_it_ends = async {
         let mut dropped = [0; READ_BUFFER];
-        while let Ok(Ok(1..)) = timeout(LINGER_IDLE, stream.read(&mut dropped)).await {}
+        let mut left = LINGER_BYTES;
+        while let Ok(Ok(length @ 1..)) = timeout(LINGER_IDLE, stream.read(&mut dropped)).await {
+            match left.checked_sub(length) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+        }
     };
     // Whether the client ended or the time did, the socket is closed now.
     drop(timeout(LINGER, until_it_ends).await);
@@ -204,3 +227,12 @@ const WRITE_BUFFER: usize = 1460;
 /// How long a client that is still sending is listened to after its answer, in all and between two reads.
 const LINGER: Duration = Duration::from_secs(10);
 const LINGER_IDLE: Duration = Duration::from_secs(1);
+
+/// As much of an upload as is read for the sake of its answer, in bytes: 64 MiB.
+const LINGER_BYTES: usize = 64 << 20;
+
+/// How many connections of a worker may linger; one more is closed at once.
+const MOST_LINGERING: usize = 256;
+
+/// How the head of a response begins.
+const HEAD: &[u8] = b"HTTP/1.";

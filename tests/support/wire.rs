@@ -54,6 +54,15 @@ impl Wire {
         text
     }
 
+    /// What comes up to and with `end`.
+    pub fn until(&mut self, end: &str) -> String {
+        let mut text = String::new();
+        while !text.ends_with(end) {
+            text.push(char::from(self.byte().expect("more comes")));
+        }
+        text
+    }
+
     /// Everything until the other side closes.
     pub fn rest(&mut self) -> String {
         let mut bytes = Vec::new();

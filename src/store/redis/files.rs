@@ -5,7 +5,7 @@
 
 use std::{
     fmt,
-    fs::File,
+    fs::{self, File},
     io::{self, Read as _},
     path::{Path, PathBuf},
 };
@@ -138,6 +138,10 @@ pub fn key(path: &Path) -> Result<Vec<u8>, UnusableFile> {
 fn bytes(path: &Path) -> Result<Vec<u8>, UnusableFile> {
     let unreadable = |error: io::Error| UnusableFile::Unreadable(error.to_string());
     let mut bytes = Vec::new();
+    // A pipe would be waited for, perhaps for ever.
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(UnusableFile::NoFile);
+    }
     let file = File::open(path).map_err(unreadable)?;
     file.take(MAX_BYTES + 1)
         .read_to_end(&mut bytes)
@@ -154,6 +158,9 @@ pub enum UnusableFile {
     /// The operating system's own words.
     #[error("this file cannot be read: {0}")]
     Unreadable(String),
+    /// A directory, a pipe, a device.
+    #[error("this is no regular file")]
+    NoFile,
     /// No such thing is as long.
     #[error("this file is larger than {MAX_BYTES} bytes")]
     TooLarge,

@@ -18,7 +18,8 @@ use crate::store::redis::{
     topology::Topology,
 };
 
-/// A server gets no longer: files, name, TCP, TLS, authentication and probe together.
+/// A server gets no longer, or four budgets if that is more: files, name, TCP, TLS, authentication and probe
+/// together, which are up to five round trips.
 const ATTEMPT: Duration = Duration::from_millis(250);
 
 /// Calls that may wait to be written; more wait for their turn, within their budgets.
@@ -58,6 +59,7 @@ impl Dialer {
                 access: Access::to_servers(settings),
                 probe,
                 generation: 0,
+                attempt: ATTEMPT.max(4 * settings.budget),
             },
         }
     }
@@ -78,6 +80,8 @@ struct Servers {
     probe: redis::Pipeline,
     /// Of the last connection.
     generation: u64,
+    /// How long a server gets.
+    attempt: Duration,
 }
 
 impl Servers {
@@ -137,7 +141,7 @@ impl Servers {
                 .await
                 .map_err(|error| without_password(&error, &client))
         };
-        let connection = time::timeout(ATTEMPT, attempt)
+        let connection = time::timeout(self.attempt, attempt)
             .await
             .unwrap_or_else(|_| Err("it does not answer".to_owned()))?;
         Ok(Dialed {
