@@ -75,7 +75,7 @@ pub fn bind(settings: &ServerSettings) -> Result<(TcpListener, TcpListener), Bin
 ///
 /// # Errors
 /// If it could not start, or a worker died.
-pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
+pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     install_cryptography();
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -86,23 +86,8 @@ pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
         .collect::<Result<Vec<_>, _>>()?;
     let background = workers[0].handle().clone();
 
-    let policies = Arc::new(PolicySet::new(config.policies, config.hasher));
-    let metrics = Arc::new(Metrics::new(&policies, &config.limiter.near_limit_edges));
-    let local = MemoryStore::new(config.memory, world.clock.clone());
-    let store = match config.redis {
-        Some(settings) => {
-            Store::Redis(RedisStore::open(settings, world.clock.clone(), &background))
-        }
-        None => Store::Memory(MemoryStore::new(config.memory, world.clock.clone())),
-    };
-    let limiter = Arc::new(Limiter::new(
-        policies.clone(),
-        store,
-        local,
-        &config.limiter,
-        metrics.clone(),
-        world.clock.clone(),
-    ));
+    let (limiter, metrics) = open_limiter(&mut config, world.clock.clone(), &background);
+    let limiter = Arc::new(limiter);
     let upstream = Arc::new(Upstream::new(config.upstream));
     // So that the first requests find it. A name server that is away delays the start, and no more.
     control.block_on(upstream.resolve_within(FIRST_RESOLUTION));
@@ -116,7 +101,7 @@ pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
     let gateway = Gateway {
         limiter: limiter.clone(),
         upstream,
-        responder: Arc::new(Responder::new(config.responses, &policies)),
+        responder: Arc::new(Responder::new(config.responses, limiter.policies())),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         failure_log: Arc::new(BoundedLog::new(world.clock.clone())),
@@ -149,6 +134,46 @@ pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
             _ = observing => Err(AppError::ObservatoryDied),
         }
     })
+}
+
+/// The limiter of a configuration without a proxy before it, for a person who looks at counters: it waits
+/// for Redis as long as `patience`. Its connection lives on `runtime`.
+pub fn limiter(
+    mut config: Config,
+    patience: Duration,
+    runtime: &tokio::runtime::Handle,
+) -> Limiter {
+    install_cryptography();
+    if let Some(redis) = &mut config.redis {
+        redis.budget = patience;
+    }
+    let (limiter, _) = open_limiter(&mut config, Clock::system(), runtime);
+    limiter
+}
+
+/// Opens the store and the limiter over it; takes the policies out of the configuration.
+fn open_limiter(
+    config: &mut Config,
+    clock: Clock,
+    runtime: &tokio::runtime::Handle,
+) -> (Limiter, Arc<Metrics>) {
+    let policies = std::mem::take(&mut config.policies);
+    let policies = Arc::new(PolicySet::new(policies, config.hasher.clone()));
+    let metrics = Arc::new(Metrics::new(&policies, &config.limiter.near_limit_edges));
+    let local = MemoryStore::new(config.memory, clock.clone());
+    let store = match config.redis.take() {
+        Some(settings) => Store::Redis(RedisStore::open(settings, clock.clone(), runtime)),
+        None => Store::Memory(MemoryStore::new(config.memory, clock.clone())),
+    };
+    let limiter = Limiter::new(
+        policies,
+        store,
+        local,
+        &config.limiter,
+        metrics.clone(),
+        clock,
+    );
+    (limiter, metrics)
 }
 
 /// Chooses what TLS computes with, for the whole process. A second run in one finds it chosen.

@@ -3,18 +3,25 @@
 //! | exit code | meaning |
 //! |---|---|
 //! | 0 | fine: stopped when told to, or nothing wrong found |
-//! | 1 | failed at run time: a port in use, no more threads |
-//! | 2 | wrong usage, or a configuration with faults |
+//! | 1 | failed at run time: a port in use, no more threads; counters that cannot be reached |
+//! | 2 | wrong usage, or a configuration with faults; a policy, key or identifier that cannot be |
 //! | 3 | stopped at once: the grace was over, or a second signal came; what was still in flight was cut off |
 
 pub mod check;
+mod client;
+mod forget;
+mod inspect;
+mod report;
 mod run;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use self::check::CheckError;
+use self::{
+    check::CheckError,
+    client::{ClientError, Selection},
+};
 use crate::{app::AppError, config::ConfigError};
 
 /// A rate-limiting reverse proxy: sliding window counters in Redis, in front of any HTTP service.
@@ -39,6 +46,26 @@ enum Command {
         #[arg(long, short, default_value = "config.yaml")]
         config: PathBuf,
     },
+    /// Tell what Redis holds of one client, and what a request of it would meet now. Charges nothing.
+    ///
+    /// An API key is read from standard input or a file, never from the command line.
+    Inspect {
+        #[command(flatten)]
+        selection: Selection,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete what Redis holds of one client, so that it starts afresh.
+    ///
+    /// An API key is read from standard input or a file, never from the command line.
+    Forget {
+        #[command(flatten)]
+        selection: Selection,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Why a command failed.
@@ -50,32 +77,48 @@ enum CommandError {
     Check(#[from] CheckError),
     #[error(transparent)]
     App(#[from] AppError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+impl CommandError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Config(_) | Self::Check(CheckError::Config(_)) => ExitCode::from(2),
+            Self::Client(error) if error.is_usage() => ExitCode::from(2),
+            Self::App(_) | Self::Check(CheckError::Output(_)) | Self::Client(_) => {
+                ExitCode::FAILURE
+            }
+        }
+    }
 }
 
 impl Cli {
     /// Carries out the command; what failed is told on standard error.
     pub fn execute(self) -> ExitCode {
         let environment = |name: &str| std::env::var(name).ok();
+        let out = &mut std::io::stdout();
+        let succeeded = |()| ExitCode::SUCCESS;
         let done = match self.command {
             Command::Run { config } => run::run(&config, &environment),
             Command::Check { config } => {
-                check::check(&config, &environment, &mut std::io::stdout().lock())
-                    .map(|()| ExitCode::SUCCESS)
-                    .map_err(CommandError::from)
+                let checked = check::check(&config, &environment, out);
+                checked.map(succeeded).map_err(CommandError::from)
+            }
+            Command::Inspect { selection, json } => {
+                let inspected = inspect::inspect(&selection, &environment, json, out);
+                inspected.map(succeeded).map_err(CommandError::from)
+            }
+            Command::Forget { selection, json } => {
+                let forgotten = forget::forget(&selection, &environment, json, out);
+                forgotten.map(succeeded).map_err(CommandError::from)
             }
         };
         match done {
             Ok(code) => code,
             Err(error) => {
                 eprintln!("{error}");
-                match error {
-                    CommandError::Config(_) | CommandError::Check(CheckError::Config(_)) => {
-                        ExitCode::from(2)
-                    }
-                    CommandError::App(_) | CommandError::Check(CheckError::Output(_)) => {
-                        ExitCode::FAILURE
-                    }
-                }
+                error.exit_code()
             }
         }
     }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use identifier::{
-    Client, Identifier, IdentifierHasher, IdentifierRule, IdentifierSource, MAX_HEADER_VALUE,
-    MissingIdentifier, ParseIdentifierSourceError, Refusal,
+    Client, Identifier, IdentifierHasher, IdentifierRule, IdentifierSource, KeyTooLong,
+    MAX_HEADER_VALUE, MissingIdentifier, ParseIdentifierError, ParseIdentifierSourceError, Refusal,
 };
 
 use crate::ratelimit::{Algorithm, Cost, Limit};

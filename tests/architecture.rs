@@ -59,7 +59,12 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "store",
         ],
     ),
-    ("cli", &["app", "clock", "config", "policy", "server"]),
+    (
+        "cli",
+        &[
+            "app", "clock", "config", "limiter", "policy", "server", "store",
+        ],
+    ),
 ];
 
 /// Which crates the pure rooms may name besides std: none that waits, reads a clock or speaks HTTP/1.

@@ -5,6 +5,7 @@ mod access_logs;
 mod architecture;
 mod atomicity;
 mod batching;
+mod cli;
 mod clocks;
 mod config;
 mod denial_horizon;

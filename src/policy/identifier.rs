@@ -83,6 +83,11 @@ pub enum Refusal {
     IdentifierRequired(HeaderName),
 }
 
+/// A key longer than [`MAX_HEADER_VALUE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key is at most {MAX_HEADER_VALUE} bytes long")]
+pub struct KeyTooLong;
+
 /// The longest identifying header value that is hashed, in bytes.
 pub const MAX_HEADER_VALUE: usize = 8 * 1024;
 
@@ -114,6 +119,19 @@ impl IdentifierHasher {
             Client::Unix => Identifier::Unix,
             Client::Address(address) => Identifier::Address(self.group(address.to_canonical())),
         }
+    }
+
+    /// The identifier of an API key as a header's value holds it, an auth scheme (`Bearer`) before it
+    /// perhaps; `None` if nothing is left of it.
+    ///
+    /// # Errors
+    /// If it is longer than [`MAX_HEADER_VALUE`].
+    pub fn api_key(&self, value: &[u8]) -> Result<Option<Identifier>, KeyTooLong> {
+        if value.len() > MAX_HEADER_VALUE {
+            return Err(KeyTooLong);
+        }
+        let key = without_scheme(value.trim_ascii());
+        Ok((!key.is_empty()).then(|| self.value(Kind::Header, key)))
     }
 
     /// The identifier of a value: its kind, then its length, then its bytes, so that different parts can
@@ -172,6 +190,26 @@ impl IdentifierRule {
         }
     }
 
+    /// Whether any request is counted by a key.
+    pub fn counts_keys(&self) -> bool {
+        let is_header = |source: &IdentifierSource| matches!(source, IdentifierSource::Header(_));
+        self.sources.iter().any(is_header)
+    }
+
+    /// Whether any request is counted by its client's address: by a source, or for want of another.
+    pub fn counts_addresses(&self) -> bool {
+        self.sources.contains(&IdentifierSource::ClientIp)
+            || self.missing == MissingIdentifier::ClientIp
+    }
+
+    /// Whether any request is counted as `identifier`, going by its kind.
+    pub fn counts(&self, identifier: Identifier) -> bool {
+        match identifier {
+            Identifier::Hash(_) => self.counts_keys(),
+            Identifier::Address(_) | Identifier::Unix => self.counts_addresses(),
+        }
+    }
+
     fn required_header(&self) -> HeaderName {
         self.sources
             .iter()
@@ -191,16 +229,19 @@ impl IdentifierSource {
     ) -> Result<Option<Identifier>, Refusal> {
         match self {
             Self::Header(name) => {
-                let key = api_key(name, view)?;
-                Ok(key.map(|key| hasher.value(Kind::Header, key)))
+                let Some(value) = only_line(name, view)? else {
+                    return Ok(None);
+                };
+                let too_long = |KeyTooLong| Refusal::HeaderTooLong(name.clone());
+                hasher.api_key(value).map_err(too_long)
             }
             Self::ClientIp => Ok(Some(hasher.client(view.client))),
         }
     }
 }
 
-/// The one value of the header without an auth scheme; `None` if it is absent or empty.
-fn api_key<'a>(name: &HeaderName, view: &RequestView<'a>) -> Result<Option<&'a [u8]>, Refusal> {
+/// The one value of the header; `None` if it is absent.
+fn only_line<'a>(name: &HeaderName, view: &RequestView<'a>) -> Result<Option<&'a [u8]>, Refusal> {
     let mut lines = view.head.headers.get_all(name).iter();
     let Some(value) = lines.next() else {
         return Ok(None);
@@ -208,12 +249,7 @@ fn api_key<'a>(name: &HeaderName, view: &RequestView<'a>) -> Result<Option<&'a [
     if lines.next().is_some() {
         return Err(Refusal::DuplicateHeader(name.clone()));
     }
-    let value = value.as_bytes();
-    if value.len() > MAX_HEADER_VALUE {
-        return Err(Refusal::HeaderTooLong(name.clone()));
-    }
-    let key = without_scheme(value.trim_ascii());
-    Ok((!key.is_empty()).then_some(key))
+    Ok(Some(value.as_bytes()))
 }
 
 /// `Bearer k`, `bearer   k` and `k` are the same key; `Bearer` alone is none.
@@ -252,6 +288,35 @@ impl fmt::Display for Identifier {
         }
     }
 }
+
+/// What [`Display`](fmt::Display) writes, and only that: an address in another form names no counter.
+impl FromStr for Identifier {
+    type Err = ParseIdentifierError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let identifier = if text == "unix" {
+            Self::Unix
+        } else if let Ok(address) = text.parse::<IpAddr>() {
+            Self::Address(address.to_canonical())
+        } else {
+            let mut hash = [0; 16];
+            match URL_SAFE_NO_PAD.decode_slice(text, &mut hash) {
+                Ok(16) => Self::Hash(hash),
+                Ok(_) | Err(_) => return Err(ParseIdentifierError),
+            }
+        };
+        (identifier.to_string() == text)
+            .then_some(identifier)
+            .ok_or(ParseIdentifierError)
+    }
+}
+
+/// The text is not an identifier. It is not repeated: it may be a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "an identifier is 22 characters, an address, or unix, exactly as it stands in logs and in Redis"
+)]
+pub struct ParseIdentifierError;
 
 impl fmt::Display for IdentifierSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -446,6 +511,41 @@ mod tests {
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
         );
+    }
+
+    #[test]
+    fn an_identifier_reads_back_from_its_text_and_from_no_other() {
+        let hashed = by_key(b"K");
+        let grouped = hasher().client(Client::Address("2001:db8:1:2::1".parse().expect("one")));
+        let short = hasher().client(Client::Address("192.0.2.7".parse().expect("one")));
+        for identifier in [hashed, grouped, short, Identifier::Unix] {
+            assert_eq!(identifier.to_string().parse(), Ok(identifier));
+        }
+        let padded = format!("{hashed}==");
+        let others = ["", "K", &padded, "2001:DB8::", "::ffff:192.0.2.7", "UNIX"];
+        for text in others {
+            assert_eq!(
+                text.parse::<Identifier>(),
+                Err(ParseIdentifierError),
+                "{text}"
+            );
+        }
+        // The last of 22 characters holds two bits; the other four are always 0.
+        let loose = "AAAAAAAAAAAAAAAAAAAAAB";
+        assert_eq!(loose.parse::<Identifier>(), Err(ParseIdentifierError));
+    }
+
+    #[test]
+    fn a_policy_counts_addresses_by_a_source_or_for_want_of_another() {
+        let kinds = |sources: &[&str], missing| {
+            let rule = rule(sources, missing);
+            (rule.counts_keys(), rule.counts_addresses())
+        };
+        let (by_ip, deny) = (MissingIdentifier::ClientIp, MissingIdentifier::Deny);
+        assert_eq!(kinds(&["header:x-api-key"], deny), (true, false));
+        assert_eq!(kinds(&["header:x-api-key"], by_ip), (true, true));
+        assert_eq!(kinds(&["client_ip"], by_ip), (false, true));
+        assert_eq!(kinds(&["header:a", "client_ip"], deny), (true, true));
     }
 
     #[test]

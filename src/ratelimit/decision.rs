@@ -97,14 +97,21 @@ impl Decision {
         }
     }
 
+    /// The units in use before the request was charged, to be looked at, never to be decided by.
+    pub fn estimate(&self) -> f64 {
+        self.scaled_estimate() as f64 / self.limit.window().length() as f64
+    }
+
     /// Estimate / quota before the request was charged, to be looked at, never to be decided by.
     /// `None` for a quota of 0.
     pub fn utilization(&self) -> Option<f64> {
         let full = u128::from(self.limit.quota()) * u128::from(self.limit.window().length());
-        let estimate = self
-            .algorithm
-            .scaled_estimate(self.limit, self.counts, self.position());
-        (full > 0).then(|| estimate as f64 / full as f64)
+        (full > 0).then(|| self.scaled_estimate() as f64 / full as f64)
+    }
+
+    fn scaled_estimate(&self) -> u128 {
+        self.algorithm
+            .scaled_estimate(self.limit, self.counts, self.position())
     }
 
     fn counts_after(&self) -> Counts {
@@ -304,6 +311,7 @@ mod tests {
     fn utilization_is_estimate_over_quota_before_the_charge() {
         let decision = charged(decision("100/1m", 30, 80, 15_000, 1));
         assert_eq!(decision.utilization(), Some(0.9));
+        assert_eq!(decision.estimate(), 90.0);
         assert_eq!(
             super::tests::decision("0/1m", 3, 0, 0, 1).utilization(),
             None
