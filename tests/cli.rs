@@ -3,6 +3,7 @@
 use std::{
     io::Write as _,
     process::{Output, Stdio},
+    time::Duration,
 };
 
 use redis::Commands as _;
@@ -17,8 +18,8 @@ use crate::support::{
 
 const KEY: &str = "sk-live-4e5a92c0";
 const POLICIES: &str = "policies:\n\
-    - {name: per-key, identifier: [header:x-api-key], missing_identifier: deny, limits: [5/366d, 100/365d]}\n\
-    - {name: per-ip, limits: [50/366d]}\n";
+    - {name: per-key, identifier: [header:x-api-key], missing_identifier: deny, failure_mode: deny, limits: [5/366d, 100/365d]}\n\
+    - {name: per-ip, failure_mode: deny, limits: [50/366d]}\n";
 
 /// A configuration with its counters in this Redis.
 fn shared(server: &RedisServer) -> String {
@@ -57,10 +58,19 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
+/// The answer by Redis: until the proxy is connected, which takes a while on a busy machine, it denies by its
+/// failure mode and charges nothing.
 async fn request(proxy: &Binary, key: &str) -> reqwest::Response {
     let client = reqwest::Client::new();
-    let request = client.get(proxy.url("/")).header("x-api-key", key);
-    request.send().await.expect("a response")
+    for _ in 0..1_000 {
+        let request = client.get(proxy.url("/")).header("x-api-key", key);
+        let response = request.send().await.expect("a response");
+        if response.status() != 503 {
+            return response;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("the proxy does not connect to Redis");
 }
 
 fn number(response: &reqwest::Response, header: &str) -> u64 {
