@@ -1,6 +1,6 @@
 # What a recipe can not say in a line or two is a script under scripts/.
 
-.PHONY: help run test lint
+.PHONY: help run test lint soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -23,3 +23,9 @@ lint: ## Check formatting, lints, documentation, and the dependencies' licences 
 	@scripts/timed.sh cargo clippy --locked --all-targets -- -D warnings
 	@scripts/timed.sh cargo doc --locked --no-deps
 	@scripts/timed.sh scripts/deny.sh
+
+soak: export PATH := $(PATH):/usr/sbin:/sbin
+soak: export QUICK := $(QUICK)
+soak: ## Measure bounds in ms and MB on real servers, see docs/soak.md; QUICK=1 takes 3 minutes
+	@scripts/require.sh cargo cmake cc nginx redis-server
+	@scripts/timed.sh cargo bench --locked --bench soak

@@ -2,10 +2,9 @@
 //!
 //! Many tasks of two stores, and many connections to two proxies, take from one identifier over several
 //! real windows of a second. Every charge of a window found a different count, so the replies can be put in
-//! the order in which Redis ran them, and decided again one after another by [`decide`]: that is the
-//! oracle. That it can fail is shown by a limiter that reads and then writes.
+//! the order in which Redis ran them, and decided again one after another: that is the oracle. That it can fail is shown by a limiter that reads and then writes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use redis::AsyncCommands;
 use slidegate::{
@@ -15,7 +14,7 @@ use slidegate::{
 };
 use tokio::task::JoinSet;
 
-use crate::support::{app::App, demand::*, redis::*, relay::Relay, upstream::Upstream};
+use crate::support::{app::App, demand::*, oracle::*, redis::*, relay::Relay, upstream::Upstream};
 
 const LIMIT: &str = "50/1s";
 const TASKS: usize = 64;
@@ -78,7 +77,14 @@ async fn two_proxies_with_64_connections_each_admit_not_one_unit_too_many() {
     let statuses = tasks.join_all().await.concat();
     let answered = |status: u16| statuses.iter().filter(|found| **found == status).count();
 
-    let replies: Vec<Decision> = relay.answers().iter().flat_map(take_replies).collect();
+    let replies: Vec<Decision> = {
+        let limit = LIMIT.parse().expect("a limit");
+        let answers = relay.answers();
+        answers
+            .iter()
+            .flat_map(|reply| take_replies(reply, limit))
+            .collect()
+    };
     let charged = replies.iter().filter(|reply| reply.charged).count();
     assert!(charged > 50, "{charged} of {} admitted", replies.len());
     assert_eq!(answered(200), charged, "every charge is an answer");
@@ -88,40 +94,6 @@ async fn two_proxies_with_64_connections_each_admit_not_one_unit_too_many() {
         "and there are no others"
     );
     assert_eq!(faults(replies), Vec::<String>::new());
-}
-
-/// The decisions in a reply to a call about groups of one demand each, if it is one: the time, and for each
-/// group its status, allowed, C, P; of a group in another window, its status alone.
-fn take_replies(reply: &redis::Value) -> Vec<Decision> {
-    let redis::Value::Array(items) = reply else {
-        return Vec::new();
-    };
-    let number = |item: &redis::Value| match item {
-        redis::Value::Int(number) => u64::try_from(*number).ok(),
-        _ => None,
-    };
-    let mut numbers = items.iter().filter_map(number);
-    let now = numbers.next().map(Timestamp::from_millis);
-    let mut decisions = Vec::new();
-    while let (Some(now), Some(status)) = (now, numbers.next()) {
-        if status == 2 {
-            continue;
-        }
-        let mut next = || numbers.next().expect("a decided group has three numbers");
-        decisions.push(Decision {
-            algorithm: Algorithm::default(),
-            limit: LIMIT.parse().expect("a limit"),
-            cost: Cost::ONE,
-            now,
-            allowed: next() == 1,
-            counts: Counts {
-                current: next(),
-                previous: next(),
-            },
-            charged: status == 1,
-        });
-    }
-    decisions
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,41 +146,4 @@ fn is_over(replies: &[Decision]) -> bool {
         (Some(first), Some(last)) => last.position().number - first.position().number >= WINDOWS,
         _ => false,
     }
-}
-
-/// What is wrong with these replies, each at the place where it is.
-fn faults(replies: Vec<Decision>) -> Vec<String> {
-    let mut windows = BTreeMap::<u64, Vec<Decision>>::new();
-    for reply in replies {
-        windows
-            .entry(reply.position().number)
-            .or_default()
-            .push(reply);
-    }
-    let mut faults = Vec::new();
-    let mut charged_before = (0, 0);
-    for (number, mut replies) in windows {
-        // A denial saw the count that the charge after it found.
-        replies.sort_by_key(|reply| (reply.counts.current, reply.charged));
-        let (previous_number, previous_count) = charged_before;
-        let previous = if previous_number + 1 == number {
-            previous_count
-        } else {
-            0
-        };
-        let mut current = 0;
-        for reply in replies {
-            let counts = Counts { current, previous };
-            let mut expected = decide(reply.algorithm, reply.limit, counts, reply.cost, reply.now);
-            expected.charged = expected.allowed;
-            if reply != expected {
-                faults.push(format!(
-                    "window {number}: {reply:?} instead of {expected:?}"
-                ));
-            }
-            current += if reply.charged { reply.cost.units() } else { 0 };
-        }
-        charged_before = (number, current);
-    }
-    faults
 }

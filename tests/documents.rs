@@ -3,11 +3,12 @@
 
 use std::{fs, path::Path};
 
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "docs/soak.md",
     "lua/README.md",
     "k8s/README.md",
     "tests/logs/README.md",
@@ -40,6 +41,7 @@ fn every_link_leads_to_a_file() {
 fn every_path_exists() {
     let rooms = [
         "src/",
+        "bench/",
         "tests/",
         "lua/",
         "k8s/",

@@ -7,6 +7,7 @@ pub mod certificates;
 pub mod demand;
 pub mod fake_redis;
 pub mod nginx;
+pub mod oracle;
 pub mod random;
 pub mod redis;
 pub mod relay;

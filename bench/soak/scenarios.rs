@@ -1,0 +1,771 @@
+//! The scenarios, in the order in which they run.
+
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use slidegate::{
+    clock,
+    ratelimit::{Decision, Limit},
+};
+
+use super::{
+    load::{Answers, Load, Plan},
+    report::{Bound, Report, millis},
+    support::{binary::Binary, nginx::Nginx, oracle, redis::RedisServer, relay::Relay},
+    system::{
+        System, admitted_by_store, by_store, counters, gate, info, keys, resident, unanswered,
+        until_store_decides,
+    },
+};
+
+type Scenario = fn(&Scale, &mut Report);
+
+pub const ALL: [(&str, Scenario); 6] = [
+    ("kill", kill),
+    ("stop", stop),
+    ("one-client", one_client),
+    ("nuisances", nuisances),
+    ("million", million),
+    ("flat", flat),
+];
+
+/// How long it all takes.
+pub struct Scale {
+    kills: u32,
+    baseline: Duration,
+    nuisances: Duration,
+    identifiers: u64,
+    flat: Duration,
+}
+
+impl Scale {
+    pub const FULL: Self = Self {
+        kills: 5,
+        baseline: Duration::from_secs(15),
+        nuisances: Duration::from_secs(20),
+        identifiers: 1_000_000,
+        flat: Duration::from_secs(90),
+    };
+    pub const QUICK: Self = Self {
+        kills: 2,
+        baseline: Duration::from_secs(5),
+        nuisances: Duration::from_secs(5),
+        identifiers: 100_000,
+        flat: Duration::from_secs(10),
+    };
+}
+
+/// `kill -9` of Redis under load, and its restart: empty, and in the same place.
+fn kill(scale: &Scale, report: &mut Report) {
+    let (mut server, limit) = (RedisServer::start(), 8);
+    let system = System::start(&url(&server), "8/1s");
+    let base = warm_baseline(&system.gate, scale);
+
+    let control = Load::start(straight(&system));
+    let load = Load::start(steady(&system.gate));
+    thread::sleep(SECOND);
+    let (mut outages, mut slowest, mut beyond) = (Vec::new(), Duration::ZERO, 0);
+    for _ in 0..scale.kills {
+        beyond += above(&server, limit);
+        let killed = load.age();
+        server.kill();
+        thread::sleep(2 * SECOND);
+        // From before its start, so its own way up is in it.
+        let back = clock::instant();
+        server.restart();
+        until_store_decides(&system.gate);
+        slowest = slowest.max(clock::elapsed(back));
+        thread::sleep(SECOND);
+        outages.push(killed..load.age());
+        thread::sleep(SECOND);
+    }
+    beyond += above(&server, limit);
+    let (answers, control) = (load.end(), control.end());
+
+    let mut add = |what: &str, value, unit, bound| report.add("kill", what, value, unit, bound);
+    let during = answers.latencies(&outages).percentile(99);
+    let machine = control.latencies(&outages).percentile(99);
+    add(
+        "requests per second, of 2,000 intended",
+        answers.rate(),
+        "/s",
+        Bound::None,
+    );
+    add("outages of 2 s", f64::from(scale.kills), "", Bound::None);
+    add(
+        "answers 5xx, or none",
+        failures(&answers),
+        "",
+        Bound::Exactly(0.0),
+    );
+    add("p99 without an outage", base, "ms", Bound::None);
+    add(
+        "p99 from each kill to 1 s after recovery",
+        during,
+        "ms",
+        Bound::None,
+    );
+    add(
+        "p99 straight to nginx meanwhile",
+        machine,
+        "ms",
+        Bound::None,
+    );
+    add(
+        "added at p99: beyond straight to nginx",
+        during - machine,
+        "ms",
+        Bound::AtMost(BUDGET),
+    );
+    add(
+        "slowest answer",
+        answers.latencies(&outages).percentile(100),
+        "ms",
+        Bound::None,
+    );
+    add(
+        "from restart to a decision by Redis, slowest",
+        millis(slowest),
+        "ms",
+        Bound::AtMost(1_000.0),
+    );
+    add(
+        "counters in Redis above the limit",
+        beyond as f64,
+        "",
+        Bound::Exactly(0.0),
+    );
+}
+
+/// A Redis that keeps its connections and does not answer.
+fn stop(scale: &Scale, report: &mut Report) {
+    let server = RedisServer::start();
+    let system = System::start(&url(&server), "8/1s");
+    let base = warm_baseline(&system.gate, scale);
+
+    let control = Load::start(straight(&system));
+    let load = Load::start(steady(&system.gate));
+    thread::sleep(2 * SECOND);
+    let from = load.age();
+    server.pause();
+    thread::sleep(10 * SECOND);
+    let (to, resumed) = (load.age(), clock::instant());
+    server.resume();
+    until_store_decides(&system.gate);
+    let healed = clock::elapsed(resumed);
+    thread::sleep(SECOND);
+    let (settled, decided) = (load.age(), by_store(&system.gate));
+    thread::sleep(2 * SECOND);
+    let decided = by_store(&system.gate) - decided;
+    let (answers, control) = (load.end(), control.end());
+
+    let mut add = |what: &str, value, unit, bound| report.add("stop", what, value, unit, bound);
+    let stopped = from..to;
+    let first = stopped.start..stopped.start + SECOND;
+    add(
+        "requests per second, of 2,000 intended",
+        answers.rate(),
+        "/s",
+        Bound::None,
+    );
+    add(
+        "answers 5xx, or none",
+        failures(&answers),
+        "",
+        Bound::Exactly(0.0),
+    );
+    add("p99 before", base, "ms", Bound::None);
+    let stopped = [stopped];
+    let during = answers.latencies(&stopped).percentile(99);
+    let machine = control.latencies(&stopped).percentile(99);
+    add("p99 while stopped (10 s)", during, "ms", Bound::None);
+    add(
+        "p99 straight to nginx meanwhile",
+        machine,
+        "ms",
+        Bound::None,
+    );
+    add(
+        "p99 while stopped, less that",
+        during - machine,
+        "ms",
+        Bound::AtMost(BUDGET + 5.0),
+    );
+    add(
+        "p99 in the first second of it",
+        answers.latencies(&[first]).percentile(99),
+        "ms",
+        Bound::None,
+    );
+    add(
+        "from SIGCONT to a decision by Redis",
+        millis(healed),
+        "ms",
+        Bound::AtMost(1_000.0),
+    );
+    add(
+        "decisions by Redis in 2 s, once healed",
+        decided,
+        "",
+        Bound::AtLeast(1.0),
+    );
+    let after = settled..Duration::MAX;
+    add(
+        "p99 once healed",
+        answers.latencies(&[after]).percentile(99),
+        "ms",
+        Bound::None,
+    );
+}
+
+/// Four proxies and one identifier, as fast as they answer.
+fn one_client(_: &Scale, report: &mut Report) {
+    const LIMIT: &str = "500/1s";
+    let limit: Limit = LIMIT.parse().expect("a limit");
+    let nginx = Nginx::start();
+    // Nothing times out here: whether units are counted is the question, not how fast.
+    let patient = "budget: 2s";
+
+    let server = RedisServer::start();
+    let relay = Relay::to(([127, 0, 0, 1], server.port()).into());
+    let store = format!("url: \"{}\", {patient}, denial_cache: 0s", relay.url());
+    let (answers, units) = flood(&server, &nginx, &store, LIMIT);
+    let mut add =
+        |what: &str, value, unit, bound| report.add("one-client", what, value, unit, bound);
+    let decisions: Vec<Decision> = relay
+        .answers()
+        .iter()
+        .flat_map(|reply| oracle::take_replies(reply, limit))
+        .collect();
+    let decided = decisions.len();
+    let charged = decisions.iter().filter(|reply| reply.charged).count();
+    let faults = oracle::faults(decisions);
+    for fault in faults.iter().take(3) {
+        eprintln!("{fault}");
+    }
+    let admitted = answers.with(200..201);
+    add(
+        "requests, each decided by Redis",
+        answers.count() as f64,
+        "",
+        Bound::AtLeast(100_000.0),
+    );
+    add("  per second", answers.rate(), "/s", Bound::None);
+    add("  windows", units.len() as f64, "", Bound::AtLeast(3.0));
+    add(
+        "  most units in a window of 500",
+        most(&units),
+        "",
+        Bound::AtMost(500.0),
+    );
+    add(
+        "  replies of Redis that the oracle decides otherwise",
+        faults.len() as f64,
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "  requests without a reply of Redis",
+        answers.count() as f64 - decided as f64,
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "  answers 200 less charges",
+        admitted as f64 - charged as f64,
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "  answers 200 less units in Redis",
+        admitted as f64 - total(&units),
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "  answers neither 200 nor 429",
+        others(&answers),
+        "",
+        Bound::Exactly(0.0),
+    );
+
+    let server = RedisServer::start();
+    let store = format!("{}, {patient}", url(&server));
+    let (answers, units) = flood(&server, &nginx, &store, LIMIT);
+    let admitted = answers.with(200..201) as f64;
+    add(
+        "requests, with the denial cache",
+        answers.count() as f64,
+        "",
+        Bound::AtLeast(100_000.0),
+    );
+    add("  per second", answers.rate(), "/s", Bound::None);
+    add("  windows", units.len() as f64, "", Bound::AtLeast(3.0));
+    add(
+        "  most units in a window of 500",
+        most(&units),
+        "",
+        Bound::AtMost(500.0),
+    );
+    add(
+        "  answers 200 less units in Redis",
+        admitted - total(&units),
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "  answers neither 200 nor 429",
+        others(&answers),
+        "",
+        Bound::Exactly(0.0),
+    );
+}
+
+/// At least 100,000 requests by one identifier over four windows or more, and the units of each window.
+fn flood(
+    server: &RedisServer,
+    nginx: &Nginx,
+    store: &str,
+    limit: &str,
+) -> (Answers, BTreeMap<String, u64>) {
+    let gates = [(); 4].map(|()| gate(nginx, store, limit));
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Counters end two windows after their own began: what is seen last of each is what it came to.
+        let watch = scope.spawn(|| {
+            let mut units = BTreeMap::new();
+            while !over.load(Ordering::Relaxed) {
+                units.extend(counters(server));
+                thread::sleep(Duration::from_millis(200));
+            }
+            units.extend(counters(server));
+            units
+        });
+        let load = Load::start(Plan {
+            targets: gates.iter().map(|gate| gate.proxy).collect(),
+            connections: 64,
+            rate: None,
+            requests: u64::MAX,
+            identifier: |_| 0,
+        });
+        while load.begun() < 101_000 || load.age() < 4 * SECOND {
+            thread::sleep(Duration::from_millis(50));
+        }
+        let answers = load.end();
+        over.store(true, Ordering::Relaxed);
+        (answers, watch.join().expect("it watches"))
+    })
+}
+
+/// What a Redis may do to its clients, again and again.
+fn nuisances(scale: &Scale, report: &mut Report) {
+    let server = RedisServer::start();
+    let system = System::start(&url(&server), "1000000000/1h");
+    let refuse = || {
+        for (command, pause) in [
+            (&["SCRIPT", "FLUSH"][..], 40),
+            (&["CONFIG", "SET", "maxmemory", "1"], 40),
+            (&["CONFIG", "SET", "maxmemory", "0"], 20),
+        ] {
+            tell(&server, command);
+            thread::sleep(Duration::from_millis(pause));
+        }
+    };
+    let disconnect = || {
+        refuse();
+        tell(&server, &["CLIENT", "KILL", "TYPE", "normal"]);
+        thread::sleep(Duration::from_millis(200));
+    };
+    nuisance(
+        "SCRIPT FLUSH, maxmemory",
+        &refuse,
+        &server,
+        &system,
+        scale,
+        report,
+    );
+    nuisance(
+        "SCRIPT FLUSH, maxmemory, CLIENT KILL",
+        &disconnect,
+        &server,
+        &system,
+        scale,
+        report,
+    );
+}
+
+fn nuisance(
+    name: &str,
+    nuisance: &dyn Fn(),
+    server: &RedisServer,
+    system: &System,
+    scale: &Scale,
+    report: &mut Report,
+) {
+    let gate = &system.gate;
+    let before = (
+        total(&counters(server)),
+        admitted_by_store(gate),
+        unanswered(gate),
+    );
+    let load = Load::start(Plan {
+        identifier: |number| mix(number % 1_000),
+        ..steady(gate)
+    });
+    let mut times = 0.0;
+    while load.age() < scale.nuisances {
+        nuisance();
+        times += 1.0;
+    }
+    let answers = load.end();
+    // A request is counted when it has ended, which its client may see a moment earlier.
+    thread::sleep(SECOND);
+    let units = total(&counters(server)) - before.0;
+    let admitted = admitted_by_store(gate) - before.1;
+    let unanswered = unanswered(gate) - before.2;
+
+    let mut add =
+        |what: &str, value, unit, bound| report.add("nuisances", what, value, unit, bound);
+    add(&format!("rounds of {name}"), times, "", Bound::None);
+    add(
+        "  requests per second, of 2,000 intended",
+        answers.rate(),
+        "/s",
+        Bound::None,
+    );
+    add(
+        "  answers neither 200 nor 429",
+        others(&answers),
+        "",
+        Bound::Exactly(0.0),
+    );
+    add("  admitted by Redis", admitted, "", Bound::AtLeast(1_000.0));
+    add(
+        "  admitted by Redis and not charged",
+        (admitted - units).max(0.0),
+        "",
+        Bound::Exactly(0.0),
+    );
+    // Such a call may have run.
+    add("  calls without an answer", unanswered, "", Bound::None);
+    add(
+        "  charged beyond those and the admitted",
+        (units - admitted - unanswered).max(0.0),
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "  charged for calls without an answer",
+        units - admitted,
+        "",
+        Bound::None,
+    );
+}
+
+fn tell(server: &RedisServer, command: &[&str]) {
+    let (name, arguments) = command.split_first().expect("a command");
+    redis::cmd(name)
+        .arg(arguments)
+        .exec(&mut server.client())
+        .expect("Redis obeys");
+}
+
+/// As many identifiers as a large service has, each once.
+fn million(scale: &Scale, report: &mut Report) {
+    let server = RedisServer::start();
+    // All of them are to be in Redis: none may be decided elsewhere since this machine is busy.
+    let store = format!("{}, budget: 5s", url(&server));
+    let system = System::start(&store, "100/1h");
+    let resident_before = resident(&system.gate);
+    let used_before = info(&server, "memory", "used_memory:");
+    let load = Load::start(Plan {
+        targets: vec![system.gate.proxy],
+        connections: 64,
+        rate: None,
+        requests: scale.identifiers,
+        identifier: mix,
+    });
+    let answers = load.finish();
+    let used = info(&server, "memory", "used_memory:") - used_before;
+    let resident_after = resident(&system.gate);
+    let identifiers = scale.identifiers as f64;
+
+    let keys = keys(&server);
+    let longest = keys.iter().flatten().map(String::len).max().unwrap_or(0);
+    let ends = write_next_windows(&server, &keys);
+    let both = info(&server, "memory", "used_memory:") - used_before;
+
+    let mut add = |what: &str, value, unit, bound| report.add("million", what, value, unit, bound);
+    add("identifiers", identifiers, "", Bound::None);
+    add("requests per second", answers.rate(), "/s", Bound::None);
+    add(
+        "answers neither 200 nor 429",
+        others(&answers),
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "keys in Redis, found by SCAN",
+        keys.iter().map(Vec::len).sum::<usize>() as f64,
+        "",
+        Bound::AtLeast(identifiers),
+    );
+    add(
+        "keys without an end, of all",
+        ends.without as f64,
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "longest time to live, in windows",
+        ends.longest / 3_600_000.0,
+        "",
+        Bound::AtMost(2.0),
+    );
+    add("longest key", longest as f64, "B", Bound::AtMost(60.0));
+    // How full its tables are depends on the number: the bound is for exactly a million.
+    let bound = if scale.identifiers == 1_000_000 {
+        Bound::AtMost(300.0)
+    } else {
+        Bound::None
+    };
+    add(
+        "memory of Redis per identifier, one window",
+        used / identifiers,
+        "B",
+        bound,
+    );
+    add(
+        "memory of Redis per identifier, both windows",
+        both / identifiers,
+        "B",
+        bound,
+    );
+    add(
+        "resident memory of slidegate before",
+        resident_before,
+        "MB",
+        Bound::None,
+    );
+    add(
+        "resident memory of slidegate after",
+        resident_after,
+        "MB",
+        Bound::None,
+    );
+    add(
+        "  grown by",
+        resident_after - resident_before,
+        "MB",
+        Bound::AtMost(16.0),
+    );
+}
+
+/// When keys end.
+struct Ends {
+    without: usize,
+    /// In milliseconds.
+    longest: f64,
+}
+
+/// Looks at the time to live of every key, then writes beside it the same client's counter of the next
+/// window, as the script would write it an hour later.
+fn write_next_windows(server: &RedisServer, keys: &[Vec<String>]) -> Ends {
+    let mut connection = server.client();
+    let mut ends = Ends {
+        without: 0,
+        longest: 0.0,
+    };
+    for part in keys {
+        let mut asked = redis::pipe();
+        for key in part {
+            asked.cmd("PEXPIRETIME").arg(key);
+        }
+        let moments: Vec<i64> = asked.query(&mut connection).expect("keys have an end");
+        let now = clock::Clock::system().now().as_millis() as i64;
+        let mut written = redis::pipe();
+        for (key, moment) in part.iter().zip(moments) {
+            if moment < 0 {
+                ends.without += 1;
+                continue;
+            }
+            ends.longest = ends.longest.max((moment - now) as f64);
+            let (counter, number) = key.rsplit_once(':').expect("a key ends with a window");
+            let number: u64 = number.parse().expect("the number of a window");
+            written
+                .cmd("SET")
+                .arg(format!("{counter}:{}", number + 1))
+                .arg(1)
+                .arg("PXAT")
+                .arg(moment + 3_600_000)
+                .ignore();
+        }
+        written.exec(&mut connection).expect("written");
+    }
+    ends
+}
+
+/// New identifiers without end, at the caps of what slidegate keeps of them.
+fn flat(scale: &Scale, report: &mut Report) {
+    let capped = "max_counters: 100000";
+    let system = System::start(&format!("url: \"memory:\", {capped}"), "100/1m");
+    flatness(
+        "memory store at 100,000 counters",
+        mix,
+        &system.gate,
+        scale,
+        report,
+    );
+    drop(system);
+
+    let server = RedisServer::start();
+    let store = format!("{}, budget: 1s, denial_cache: 1m, {capped}", url(&server));
+    let system = System::start(&store, "1/1m");
+    // Each asks twice, and is denied the second time.
+    flatness(
+        "denial cache at 100,000 counters",
+        |number| mix(number / 2),
+        &system.gate,
+        scale,
+        report,
+    );
+}
+
+fn flatness(
+    name: &str,
+    identifier: fn(u64) -> u64,
+    gate: &Binary,
+    scale: &Scale,
+    report: &mut Report,
+) {
+    let empty = resident(gate);
+    let load = Load::start(Plan {
+        targets: vec![gate.proxy],
+        connections: 64,
+        rate: None,
+        requests: u64::MAX,
+        identifier,
+    });
+    // Enough to fill it, then the time that is measured.
+    while load.begun() < 250_000 {
+        thread::sleep(Duration::from_millis(50));
+    }
+    let (full, since) = (resident(gate), load.age());
+    let mut most = full;
+    while load.age() < since + scale.flat {
+        thread::sleep(Duration::from_millis(500));
+        most = most.max(resident(gate));
+    }
+    let answers = load.end();
+    let last = resident(gate);
+
+    let mut add = |what: &str, value, unit, bound| report.add("flat", what, value, unit, bound);
+    add(
+        &format!("{name}: requests"),
+        answers.count() as f64,
+        "",
+        Bound::AtLeast(250_000.0),
+    );
+    add(
+        "  answered 429",
+        answers.with(429..430) as f64,
+        "",
+        Bound::None,
+    );
+    add(
+        "  answers 5xx, or none",
+        failures(&answers),
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "  seconds at the cap",
+        scale.flat.as_secs_f64(),
+        "s",
+        Bound::None,
+    );
+    add("  resident memory, empty", empty, "MB", Bound::None);
+    add("  resident memory, once full", full, "MB", Bound::None);
+    add("  resident memory, at the end", last, "MB", Bound::None);
+    add(
+        "  most beyond once full",
+        most - full,
+        "MB",
+        Bound::AtMost(8.0),
+    );
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const RATE: u32 = 2_000;
+/// The default of `store.budget`, in milliseconds.
+const BUDGET: f64 = 25.0;
+
+/// 2,000 requests per second of 200 clients, each about ten; far apart on each connection, so that one that
+/// waits for the whole budget delays none behind it.
+fn steady(gate: &Binary) -> Plan {
+    Plan {
+        targets: vec![gate.proxy],
+        connections: 128,
+        rate: Some(RATE),
+        requests: u64::MAX,
+        identifier: |number| mix(mix(number) % 200),
+    }
+}
+
+/// The same client at a tenth of the rate, past slidegate: how late this machine makes requests by itself. It
+/// may have other work, which is not slidegate's delay.
+fn straight(system: &System) -> Plan {
+    Plan {
+        targets: vec![system.nginx.address],
+        rate: Some(RATE / 10),
+        ..steady(&system.gate)
+    }
+}
+
+/// The p99 of the same load while nothing happens, in milliseconds.
+fn warm_baseline(gate: &Binary, scale: &Scale) -> f64 {
+    let load = Load::start(steady(gate));
+    thread::sleep(SECOND + scale.baseline);
+    let all: [Range<Duration>; 1] = [SECOND..Duration::MAX];
+    load.end().latencies(&all).percentile(99)
+}
+
+fn url(server: &RedisServer) -> String {
+    format!("url: \"{}\"", server.url())
+}
+
+/// Counters above the limit.
+fn above(server: &RedisServer, limit: u64) -> usize {
+    let counters = counters(server);
+    assert!(!counters.is_empty(), "Redis decided");
+    counters.values().filter(|units| **units > limit).count()
+}
+
+fn failures(answers: &Answers) -> f64 {
+    (answers.with(500..600) + answers.with(0..1)) as f64
+}
+
+/// Neither admitted nor denied.
+fn others(answers: &Answers) -> f64 {
+    (answers.count() - answers.with(200..201) - answers.with(429..430)) as f64
+}
+
+fn most(units: &BTreeMap<String, u64>) -> f64 {
+    units.values().max().copied().unwrap_or(0) as f64
+}
+
+fn total(units: &BTreeMap<String, u64>) -> f64 {
+    units.values().sum::<u64>() as f64
+}
+
+/// Another number for each: SplitMix64's last steps, which lose nothing.
+fn mix(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
