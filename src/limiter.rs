@@ -5,6 +5,7 @@
 //! HTTP is deliberately absent.
 
 mod denial_cache;
+mod settle;
 mod verdict;
 
 use std::{
@@ -25,9 +26,7 @@ use crate::{
     metrics::{DecidedBy, Metrics},
     policy::{Asked, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
     ratelimit::Decision,
-    store::{
-        Action, At, Demand, GiveBack, Group, GroupReply, Health, MemoryStore, Store, StoreError,
-    },
+    store::{Action, At, Demand, Group, GroupReply, Health, MemoryStore, Store, StoreError},
 };
 
 /// How verdicts are made.
@@ -60,13 +59,6 @@ pub struct Limiter {
     metrics: Arc<Metrics>,
     near_limit_log: BoundedLog,
     store_log: BoundedLog,
-}
-
-/// What a decision is due once the response's status is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
-    Charge,
-    GiveBack,
 }
 
 /// Whether a check charges.
@@ -143,94 +135,6 @@ impl Limiter {
             self.observe(&verdict.shadow);
         }
         verdict
-    }
-
-    /// Charges or takes back what depends on the response's status; for most policies, nothing.
-    ///
-    /// It is called once, before the head of the response is sent, and goes to whoever decided. What the
-    /// response's headers tell is waited for, within what is left of the store's budget; what they do not,
-    /// shadow charges and units given back, is done behind the request's back.
-    pub async fn settle(self: &Arc<Self>, verdict: &mut Verdict, status: http::StatusCode) {
-        if verdict.settled || verdict.outcome != Outcome::Pass {
-            return;
-        }
-        verdict.settled = true;
-        let due = |limit: &LimitDecision| self.due(limit, status);
-
-        let given_back = verdict
-            .limits
-            .iter()
-            .filter(|limit| due(limit) == Some(Due::GiveBack));
-        let shadow = verdict.shadow.iter().filter(|limit| due(limit).is_some());
-        let (calls, here): (Vec<LimitDecision>, Vec<LimitDecision>) = given_back
-            .chain(shadow)
-            .partition(|limit| self.store.is_remote() && limit.decided_by != DecidedBy::Local);
-        if !here.is_empty() {
-            self.settle_behind(here, status).await;
-        }
-        if !calls.is_empty() {
-            self.settle_unawaited(calls, status);
-        }
-        for limit in &mut verdict.limits {
-            if due(limit) == Some(Due::GiveBack) {
-                limit.decision.charged = false;
-            }
-        }
-        let left = self.store.budget().saturating_sub(verdict.waited);
-        let mut charged: SmallVec<[&mut LimitDecision; 4]> = verdict
-            .limits
-            .iter_mut()
-            .filter(|limit| due(limit) == Some(Due::Charge))
-            .collect();
-        if !charged.is_empty() {
-            self.charge(&mut charged, left).await;
-        }
-    }
-
-    /// What a decision is due once the status is known.
-    fn due(&self, limit: &LimitDecision, status: http::StatusCode) -> Option<Due> {
-        match &self.policies.policies()[limit.policy].charge {
-            Charge::AtRequest { take_back_5xx } => {
-                let due = *take_back_5xx && status.is_server_error() && limit.decision.charged;
-                due.then_some(Due::GiveBack)
-            }
-            Charge::AtResponse { statuses } => statuses.contains(&status).then_some(Due::Charge),
-        }
-    }
-
-    /// Settles with the store, behind the request's back.
-    fn settle_unawaited(self: &Arc<Self>, limits: Vec<LimitDecision>, status: http::StatusCode) {
-        let Ok(permit) = self.settling.clone().try_acquire_owned() else {
-            for _ in limits
-                .iter()
-                .filter(|limit| self.due(limit, status) == Some(Due::GiveBack))
-            {
-                self.metrics.gave_back(false);
-            }
-            self.store_failed(&StoreError::Overloaded);
-            return;
-        };
-        let limiter = Arc::clone(self);
-        tokio::spawn(async move {
-            limiter.settle_behind(limits, status).await;
-            drop(permit);
-        });
-    }
-
-    /// Charges and gives back; all by the same decider.
-    async fn settle_behind(&self, mut limits: Vec<LimitDecision>, status: http::StatusCode) {
-        let mut given_back = limits.clone();
-        given_back.retain(|limit| self.due(limit, status) == Some(Due::GiveBack));
-        if !given_back.is_empty() {
-            self.give_back(&given_back).await;
-        }
-        let mut charged: Vec<&mut LimitDecision> = limits
-            .iter_mut()
-            .filter(|limit| self.due(limit, status) == Some(Due::Charge))
-            .collect();
-        if !charged.is_empty() {
-            self.charge(&mut charged, self.store.budget()).await;
-        }
     }
 
     /// What the store holds for an identifier under a policy's limits, as the decisions that a request
@@ -501,76 +405,11 @@ impl Limiter {
         );
     }
 
-    /// Charges these limits whatever their counts say, in one call to whoever decided, and brings the
-    /// decisions up to date; they stay as they were where the store does not answer.
-    async fn charge(&self, limits: &mut [&mut LimitDecision], within: Duration) {
-        let group: Group<'_> = limits
-            .iter()
-            .map(|limit| Demand {
-                action: Action::Charge,
-                ..self.demand(limit)
-            })
-            .collect();
-        let decisions = match limits[0].decided_by {
-            DecidedBy::Store | DecidedBy::DenialCache => {
-                let (mut replies, _) = self.ask(&[group], clock::instant(), within).await;
-                replies.pop().and_then(Result::ok)
-            }
-            DecidedBy::Local | DecidedBy::FailureMode => {
-                Some(self.local.take_group(&group, At::Now))
-            }
-        };
-        for (limit, decision) in limits.iter_mut().zip(decisions.into_iter().flatten()) {
-            // The request was allowed; what was charged since says nothing against it.
-            limit.decision = Decision {
-                allowed: limit.decision.allowed,
-                ..decision
-            };
-        }
-    }
-
-    async fn give_back(&self, limits: &[LimitDecision]) {
-        let charged: SmallVec<[GiveBack<'_>; 4]> = limits
-            .iter()
-            .map(|limit| GiveBack {
-                demand: self.demand(limit),
-                window_number: limit.decision.position().number,
-            })
-            .collect();
-        let done = match limits[0].decided_by {
-            DecidedBy::Store | DecidedBy::DenialCache => {
-                let result = self.store.give_back(&charged).await;
-                if let Err(error) = &result {
-                    self.store_failed(error);
-                }
-                result.is_ok()
-            }
-            DecidedBy::Local | DecidedBy::FailureMode => {
-                self.local.give_back(&charged);
-                true
-            }
-        };
-        for _ in limits {
-            self.metrics.gave_back(done);
-        }
-    }
-
     /// Counts an error of the store, and tells it.
     fn store_failed(&self, error: &StoreError) {
         self.metrics.store_failed(error);
         if let Some(suppressed) = self.store_log.line() {
             tracing::warn!(%error, suppressed, "The store did not decide.");
-        }
-    }
-
-    fn demand(&self, limit: &LimitDecision) -> Demand<'_> {
-        Demand {
-            policy: &self.policies.policies()[limit.policy].name,
-            identifier: limit.identifier,
-            limit: limit.decision.limit,
-            algorithm: limit.decision.algorithm,
-            cost: limit.decision.cost,
-            action: Action::Take,
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     connection::{Connection, Exchange},
-    script::{self, Answer, Answers, Script, Shape},
+    script::{self, Answer, Answers, Part, Script},
 };
 use crate::{
     ratelimit::Timestamp,
@@ -31,19 +31,6 @@ pub(super) struct Batcher {
     queue: mpsc::UnboundedSender<Waiting>,
     /// One for each request that waits, in the queue or for an answer.
     places: Arc<Semaphore>,
-}
-
-/// The groups of one request, ready to be sent.
-#[derive(Debug)]
-pub(super) struct Part {
-    /// Whose clock decides; parts that differ in it do not travel together.
-    pub at: At,
-    /// The KEYS, without a command.
-    pub keys: Cmd,
-    /// The ARGV after the time, without a command.
-    pub arguments: Cmd,
-    /// How many demands each group has.
-    pub shape: Shape,
 }
 
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 pub(super) use reply::{Answer, Answers, Counted, read_give_back, read_take, read_time};
 
-use super::{batch::Part, key::Key};
+use super::key::Key;
 use crate::{
     ratelimit::{Algorithm, Timestamp},
     store::{Action, At, GiveBack, Group},
@@ -75,6 +75,19 @@ fn rule(algorithm: Algorithm) -> &'static str {
 }
 
 const COUNTER: &str = include_str!("../../../lua/counter.lua");
+
+/// The groups of one request, ready to be sent.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Whose clock decides; parts that differ in it do not travel together.
+    pub at: At,
+    /// The KEYS, without a command.
+    pub keys: Cmd,
+    /// The ARGV after the time, without a command.
+    pub arguments: Cmd,
+    /// How many demands each group has.
+    pub shape: Shape,
+}
 
 /// How many demands each group of a request has.
 pub(super) type Shape = SmallVec<[usize; 2]>;
