@@ -25,7 +25,7 @@ use crate::{
     clock,
     limiter::{Intent, Limiter, Outcome, Verdict},
     metrics::Metrics,
-    policy::RequestView,
+    policy::{Client, RequestView},
     server::Readiness,
 };
 
@@ -50,6 +50,8 @@ pub struct Gateway {
 #[derive(Debug)]
 pub struct RequestState {
     started: Instant,
+    /// Who was counted, and whom the upstream is told of: one and the same.
+    client: Client,
     verdict: Option<Verdict>,
     /// The request's place in the turn of the upstream's addresses, once it has one.
     turn: Option<usize>,
@@ -65,6 +67,7 @@ impl ProxyHttp for Gateway {
     fn new_ctx(&self) -> RequestState {
         RequestState {
             started: clock::instant(),
+            client: Client::Unix,
             verdict: None,
             turn: None,
             attempts: 0,
@@ -75,8 +78,9 @@ impl ProxyHttp for Gateway {
     async fn early_request_filter(
         &self,
         session: &mut Session,
-        _state: &mut RequestState,
+        state: &mut RequestState,
     ) -> pingora::Result<()> {
+        state.client = request::client(session);
         request::bound_waiting(session, self.readiness.is_ready());
         Ok(())
     }
@@ -95,7 +99,7 @@ impl ProxyHttp for Gateway {
         }
         let view = RequestView {
             head: session.req_header(),
-            client: request::client(session),
+            client: state.client,
         };
         let verdict = self.limiter.check(&view, Intent::Take).await;
         let added = clock::elapsed(state.started);
@@ -139,11 +143,11 @@ impl ProxyHttp for Gateway {
 
     async fn upstream_request_filter(
         &self,
-        session: &mut Session,
+        _session: &mut Session,
         head: &mut RequestHeader,
-        _state: &mut RequestState,
+        state: &mut RequestState,
     ) -> pingora::Result<()> {
-        request::forward(head, request::client(session))
+        request::forward(head, state.client)
     }
 
     async fn response_filter(

@@ -6,6 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
 };
 
@@ -28,6 +29,23 @@ fn raw(serve: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
         }
     });
     address
+}
+
+/// An upstream that answers with the first part at once, and with each further one when it is told to.
+fn on_cue(parts: &'static [&'static str]) -> (SocketAddr, mpsc::Sender<()>) {
+    let (more, wait) = mpsc::channel::<()>();
+    let address = raw(move |mut stream| {
+        if !read_head(&mut stream) {
+            return;
+        }
+        for (number, part) in parts.iter().enumerate() {
+            if number > 0 {
+                wait.recv().expect("the test goes on");
+            }
+            stream.write_all(part.as_bytes()).expect("bytes are sent");
+        }
+    });
+    (address, more)
 }
 
 /// Reads until the end of a request's head, and says whether there was one.
@@ -155,23 +173,11 @@ async fn a_client_that_leaves_is_no_server_error() {
 
 #[tokio::test]
 async fn a_response_is_not_kept_back_from_a_client_that_has_sent_more_already() {
-    let (more, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
-    let address = raw(move |mut stream| {
-        if !read_head(&mut stream) {
-            return;
-        }
-        stream
-            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n")
-            .expect("bytes are sent");
-        for part in [b"part", b"rest"] {
-            wait.lock()
-                .expect("one at a time")
-                .recv()
-                .expect("the test goes on");
-            stream.write_all(part).expect("bytes are sent");
-        }
-    });
+    let (address, more) = on_cue(&[
+        "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n",
+        "part",
+        "rest",
+    ]);
     let app = app(&address.to_string(), "");
     let mut wire = Wire::open(app.proxy);
     wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n\r\n");
@@ -187,21 +193,7 @@ async fn a_response_is_not_kept_back_from_a_client_that_has_sent_more_already() 
 
 #[tokio::test]
 async fn the_head_of_a_response_is_not_kept_back_until_its_body_comes() {
-    let (more, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
-    let address = raw(move |mut stream| {
-        if !read_head(&mut stream) {
-            return;
-        }
-        stream
-            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\npart")
-            .expect("bytes are sent");
-        wait.lock()
-            .expect("one at a time")
-            .recv()
-            .expect("the test goes on");
-        stream.write_all(b"rest").expect("bytes are sent");
-    });
+    let (address, more) = on_cue(&["HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\npart", "rest"]);
     let app = app(&address.to_string(), "");
     let mut response = reqwest::get(app.url("/")).await.expect("a head");
     let first = response.chunk().await.expect("no error").expect("a chunk");

@@ -83,16 +83,19 @@ impl MemoryStore {
 
     /// Decides one group and charges it to all of its counters or to none.
     pub fn take_group(&self, group: &Group<'_>, at: At) -> SmallVec<[Decision; 2]> {
-        let mut shards = self.lock(group);
+        let places: SmallVec<[usize; 2]> = group
+            .iter()
+            .map(|demand| self.shard_of(demand.identifier))
+            .collect();
+        let mut shards = self.lock(&places);
         // Read under the locks: within a shard, time never goes back.
         let (now, lifetime) = self.time(at);
 
         let mut decisions: SmallVec<[Decision; 2]> = group
             .iter()
-            .map(|demand| {
-                let counts = shards
-                    .of(self.shard_of(demand.identifier))
-                    .counts(demand, now);
+            .zip(&places)
+            .map(|(demand, place)| {
+                let counts = shards.of(*place).counts(demand, now);
                 decide(demand.algorithm, demand.limit, counts, demand.cost, now)
             })
             .collect();
@@ -102,10 +105,9 @@ impl MemoryStore {
             .zip(&decisions)
             .all(|(demand, decision)| decision.allowed || demand.action == Action::Charge);
         if admitted {
-            for (demand, decision) in group.iter().zip(&mut decisions) {
+            for ((demand, place), decision) in group.iter().zip(&places).zip(&mut decisions) {
                 if demand.action != Action::Peek {
-                    let shard = shards.of(self.shard_of(demand.identifier));
-                    shard.charge(demand, now, lifetime);
+                    shards.of(*place).charge(demand, now, lifetime);
                     decision.charged = true;
                 }
             }
@@ -113,12 +115,9 @@ impl MemoryStore {
         decisions
     }
 
-    /// Every shard the group touches, locked in ascending order so that no two groups wait for each other.
-    fn lock(&self, group: &Group<'_>) -> LockedShards<'_> {
-        let mut indexes: SmallVec<[usize; 2]> = group
-            .iter()
-            .map(|demand| self.shard_of(demand.identifier))
-            .collect();
+    /// These shards, locked in ascending order so that no two groups wait for each other.
+    fn lock(&self, places: &[usize]) -> LockedShards<'_> {
+        let mut indexes: SmallVec<[usize; 2]> = places.into();
         indexes.sort_unstable();
         indexes.dedup();
         LockedShards(
