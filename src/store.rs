@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 
 pub use memory::{MemorySettings, MemoryStore};
 pub use redis::{
-    ClientFiles, ParseRedisUrlError, Password, RedisSettings, RedisStore, RedisUrl,
-    SentinelAddress, SentinelSettings, TlsFiles, Topology, UnusableFile, files,
+    ClientFiles, HostPort, ParseRedisUrlError, Password, RedisSettings, RedisStore, RedisUrl,
+    SentinelSettings, TlsFiles, Topology, UnusableFile, files,
 };
 
 use crate::{

@@ -34,7 +34,7 @@ use self::{
 };
 pub use self::{
     files::{ClientFiles, Password, TlsFiles, UnusableFile},
-    topology::{SentinelAddress, SentinelSettings, Topology},
+    topology::{HostPort, SentinelSettings, Topology},
     url::{ParseRedisUrlError, RedisUrl},
 };
 use super::{Action, At, Demand, GiveBack, Group, GroupReply, Health, StoreError};

@@ -9,7 +9,7 @@ use crate::{
         section::Section,
     },
     store::{
-        ClientFiles, ParseRedisUrlError, Password, RedisSettings, RedisUrl, SentinelAddress,
+        ClientFiles, HostPort, ParseRedisUrlError, Password, RedisSettings, RedisUrl,
         SentinelSettings, TlsFiles, Topology, files,
     },
 };
@@ -130,7 +130,7 @@ fn sentinel(section: &mut Section<'_>, given: bool) -> Option<SentinelSettings> 
     })
 }
 
-fn address(text: &str) -> Result<SentinelAddress, Rejected> {
+fn address(text: &str) -> Result<HostPort, Rejected> {
     let bare = is_host(text).then_some((text, "26379"));
     let (host, port) = bare.or(text.rsplit_once(':')).unwrap_or((text, ""));
     let port: Option<u16> = is_plain_integer(port).then(|| port.parse().ok()).flatten();
@@ -142,7 +142,7 @@ fn address(text: &str) -> Result<SentinelAddress, Rejected> {
         .trim_start_matches('[')
         .trim_end_matches(']')
         .to_owned();
-    Ok(SentinelAddress { host, port })
+    Ok(HostPort { host, port })
 }
 
 /// The URL of a Redis; `None` for this process's memory.

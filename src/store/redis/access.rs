@@ -3,15 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisError,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
+    IntoConnectionInfo as _, ProtocolVersion, RedisError,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
+use tokio::time;
 
 use super::{
     RedisSettings,
     connection::error_text,
     files::{self, Password, TlsFiles},
-    topology::{SentinelAddress, SentinelSettings},
+    topology::{HostPort, SentinelSettings},
 };
 
 /// Makes clients.
@@ -68,7 +70,7 @@ impl Access {
     }
 
     /// Where one is that was told as a host and a port.
-    pub(super) fn address(&self, told: &SentinelAddress) -> ConnectionAddr {
+    pub(super) fn address(&self, told: &HostPort) -> ConnectionAddr {
         let (host, port) = (told.host.clone(), told.port);
         if !self.tls {
             return ConnectionAddr::Tcp(host, port);
@@ -79,6 +81,32 @@ impl Access {
             insecure: false,
             tls_params: None,
         }
+    }
+
+    /// The answer to one question, by a connection of its own.
+    pub(super) async fn ask<T: FromRedisValue>(
+        &self,
+        whom: &HostPort,
+        question: &Cmd,
+    ) -> Result<T, String> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        let answer = async {
+            let client = self.client(self.address(whom)).await?;
+            let answer = async {
+                let mut connection = client
+                    .get_multiplexed_async_connection_with_config(&config)
+                    .await?;
+                question.query_async(&mut connection).await
+            };
+            answer
+                .await
+                .map_err(|error| without_password(&error, &client))
+        };
+        time::timeout(ANSWER, answer)
+            .await
+            .unwrap_or_else(|_| Err("it does not answer".to_owned()))
     }
 
     /// A client of the server at `address`, with what the files hold by now. It has not connected.
@@ -101,6 +129,9 @@ impl Access {
         client.map_err(|error| error.to_string())
     }
 }
+
+/// A question gets no longer: name, TCP, TLS, authentication and answer together.
+const ANSWER: Duration = Duration::from_millis(200);
 
 /// What went wrong with a connection of `client`, without its password: a server that does not know
 /// `HELLO` quotes it, password and all.

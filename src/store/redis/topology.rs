@@ -18,23 +18,23 @@ pub enum Topology {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentinelSettings {
     /// At least one. They are asked in turn.
-    pub addresses: Vec<SentinelAddress>,
+    pub addresses: Vec<HostPort>,
     /// Who we are to them. Default: whoever connects.
     pub user: Option<String>,
     /// Default: none.
     pub password: Option<Password>,
 }
 
-/// Where a sentinel listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SentinelAddress {
+/// Where a server or a sentinel listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostPort {
     /// A name, or an address without brackets.
     pub host: String,
-    /// By custom 26379.
+    /// By custom 6379, a sentinel's 26379.
     pub port: u16,
 }
 
-impl fmt::Display for SentinelAddress {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)

@@ -1,28 +1,21 @@
-//! Asks sentinels where the primary is: the plain command, by a connection of its own each time.
+//! Asks sentinels where the primary is, by the plain command.
 //!
 //! The client library's own sentinel client is not used: it verifies a primary by commands that a user
 //! for the proxy need not be allowed, has no timeout for each sentinel, and keeps what it found.
 
-use std::{fmt, time::Duration};
-
-use redis::AsyncConnectionConfig;
-use tokio::time;
+use std::fmt;
 
 use crate::store::redis::{
     RedisSettings,
-    access::{Access, without_password},
-    topology::{SentinelAddress, SentinelSettings},
+    access::Access,
+    topology::{HostPort, SentinelSettings},
 };
-
-/// One sentinel gets no longer: name, TCP, TLS, authentication and answer together. Where one is that
-/// does not answer, it is paid once: the one that did is asked first from then on.
-const ANSWER: Duration = Duration::from_millis(200);
 
 /// Those who watch a service.
 pub(super) struct Sentinels {
     service: String,
     /// The last one that was right comes first.
-    addresses: Vec<SentinelAddress>,
+    addresses: Vec<HostPort>,
     access: Access,
 }
 
@@ -40,13 +33,12 @@ impl Sentinels {
         self.addresses.len()
     }
 
-    /// Where the primary is, as the sentinel number `index` has it.
-    pub(super) async fn ask(&self, index: usize) -> Result<SentinelAddress, String> {
+    /// Where the primary is, as the sentinel number `index` has it. Where one is that does not answer, it is
+    /// waited for once: the one that did is asked first from then on.
+    pub(super) async fn ask(&self, index: usize) -> Result<HostPort, String> {
         let sentinel = &self.addresses[index];
-        let answer = time::timeout(ANSWER, self.primary(sentinel)).await;
-        answer
-            .unwrap_or_else(|_| Err("it does not answer".to_owned()))
-            .map_err(|reason| format!("sentinel {sentinel}: {reason}"))
+        let primary = self.primary(sentinel).await;
+        primary.map_err(|reason| format!("sentinel {sentinel}: {reason}"))
     }
 
     /// Asks this one first from now on.
@@ -54,24 +46,12 @@ impl Sentinels {
         self.addresses[..=index].rotate_right(1);
     }
 
-    async fn primary(&self, sentinel: &SentinelAddress) -> Result<SentinelAddress, String> {
-        let client = self.access.client(self.access.address(sentinel)).await?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
+    async fn primary(&self, sentinel: &HostPort) -> Result<HostPort, String> {
         let mut question = redis::cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
-        let answer = async {
-            let mut connection = client
-                .get_multiplexed_async_connection_with_config(&config)
-                .await?;
-            question.query_async(&mut connection).await
-        };
-        let found: Option<(String, u16)> = answer
-            .await
-            .map_err(|error| without_password(&error, &client))?;
+        let found: Option<(String, u16)> = self.access.ask(sentinel, &question).await?;
         found
-            .map(|(host, port)| SentinelAddress { host, port })
+            .map(|(host, port)| HostPort { host, port })
             .ok_or_else(|| format!("it watches no {}", self.service))
     }
 }
