@@ -4,6 +4,7 @@
 //! [`Limiter::settle`] completes it once the status of the response is known. What a verdict looks like in
 //! HTTP is deliberately absent.
 
+mod apart;
 mod denial_cache;
 mod settle;
 mod verdict;
@@ -124,7 +125,9 @@ impl Limiter {
         let started = clock::instant();
         let cache = self.denials.as_ref().filter(|_| intent == Intent::Take);
         let denials = cache.map_or_else(SmallVec::new, |cache| cache.denials(&enforced, started));
-        let verdict = if denials.is_empty() {
+        let verdict = if denials.is_empty() && enforced.len() > 1 && !self.store.spans_policies() {
+            self.decide_apart(&enforced, &shadow, intent, started).await
+        } else if denials.is_empty() {
             self.decide(&enforced, &shadow, intent, started).await
         } else {
             self.ask_unawaited(shadow);
@@ -209,8 +212,7 @@ impl Limiter {
         verdict
     }
 
-    /// One call to the store, sent at `started`; and when its replies were received. A call that fails whole
-    /// is one failure, however many groups it had.
+    /// One question to the store, sent at `started`; and when its replies were received.
     async fn ask(
         &self,
         groups: &[Group<'_>],
@@ -218,9 +220,20 @@ impl Limiter {
         within: Duration,
     ) -> (Vec<GroupReply>, Instant) {
         let replies = self.store.take_within(groups, At::Now, within).await;
+        let received = self.received(&replies, started);
+        (replies, received)
+    }
+
+    /// Counts what came of a question sent at `started`; returns when that was. A cause that fails several
+    /// groups is one failure.
+    fn received<'r>(
+        &self,
+        replies: impl IntoIterator<Item = &'r GroupReply>,
+        started: Instant,
+    ) -> Instant {
         let took = clock::elapsed(started);
         let mut told = None;
-        for error in replies.iter().filter_map(|reply| reply.as_ref().err()) {
+        for error in replies.into_iter().filter_map(|reply| reply.as_ref().err()) {
             if told != Some(error) {
                 self.store_failed(error);
                 told = Some(error);
@@ -233,7 +246,7 @@ impl Limiter {
         if self.store.is_remote() && !fast {
             self.metrics.store_duration.observe(took.as_secs_f64());
         }
-        (replies, started + took)
+        started + took
     }
 
     /// Asks the store about shadow policies for a request that is denied already and does not wait.

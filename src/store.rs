@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 
 pub use memory::{MemorySettings, MemoryStore};
 pub use redis::{
-    ClientFiles, HostPort, ParseRedisUrlError, Password, RedisSettings, RedisStore, RedisUrl,
-    SentinelSettings, TlsFiles, Topology, UnusableFile, files,
+    ClientFiles, ClusterSettings, HostPort, ParseRedisUrlError, Password, RedisSettings,
+    RedisStore, RedisUrl, SentinelSettings, TlsFiles, Topology, UnusableFile, files,
 };
 
 use crate::{
@@ -162,6 +162,16 @@ impl Store {
         matches!(self, Self::Redis(_))
     }
 
+    /// Whether a group may hold demands of several policies or identifiers; else all of it are of one, since
+    /// no step charges more than a cluster has in one slot. What is given back or forgotten in one call
+    /// likewise.
+    pub fn spans_policies(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            Self::Redis(store) => store.spans_policies(),
+        }
+    }
+
     /// The longest a request may wait for it, over all its calls; zero where there is nothing to wait for.
     pub fn budget(&self) -> Duration {
         match self {
@@ -187,6 +197,15 @@ impl Store {
         match self {
             Self::Memory(store) => store.take(groups, at),
             Self::Redis(store) => store.take(groups, at, within).await,
+        }
+    }
+
+    /// As [`Self::take_within`] of one group, but a reply that comes after that is waited for, for some time:
+    /// it tells what was charged.
+    pub async fn take_patiently(&self, group: &Group<'_>, at: At, within: Duration) -> GroupReply {
+        match self {
+            Self::Memory(store) => Ok(store.take_group(group, at)),
+            Self::Redis(store) => store.take_patiently(group, at, within).await,
         }
     }
 

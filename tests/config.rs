@@ -96,6 +96,31 @@ fn the_examples_mean_what_they_say() {
 }
 
 #[test]
+fn a_cluster_is_found_by_its_url_and_further_addresses() {
+    let cluster = |section: &str| {
+        let yaml = format!(
+            "upstream: {{address: app:6}}\npolicies: [{{name: p, limits: [1/1s]}}]\n\
+             store: {{url: 'redis://redis-0', cluster: {section}}}"
+        );
+        match parse(&yaml)
+            .expect("accepted")
+            .redis
+            .expect("Redis")
+            .topology
+        {
+            Topology::Cluster(cluster) => cluster.addresses,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(cluster("{}"), []);
+    let told: Vec<_> = cluster("{addresses: [redis-1, 'redis-2:7', '[::1]:8']}")
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(told, ["redis-1:6379", "redis-2:7", "[::1]:8"]);
+}
+
+#[test]
 fn every_setting_arrives_where_it_belongs() {
     let config = parse(
         "listen: 127.0.0.1:1\nmetrics_listen: 127.0.0.1:2\nthreads: 3\n\

@@ -16,6 +16,7 @@ mod failure_modes;
 mod manifests;
 mod observability;
 mod properties;
+mod redis_cluster;
 mod redis_credentials;
 mod redis_outage;
 mod redis_sentinel;

@@ -2,10 +2,11 @@
 
 use std::{fs, path::Path};
 
-use slidegate::store::{Store, StoreError};
+use slidegate::store::{At, Store, StoreError};
 
 use crate::support::{
     certificates::{Authority, Certified},
+    cluster,
     demand::*,
     redis::*,
     sentinel::Sentinel,
@@ -214,4 +215,27 @@ async fn sentinels_and_the_primary_they_tell_are_spoken_to_in_tls() {
         trusting(&authority)
     ));
     decides(&store).await;
+}
+
+#[tokio::test]
+async fn the_servers_of_a_cluster_are_spoken_to_in_tls_like_any_other() {
+    let authority = Authority::new();
+    let shown = authority.certify("redis", HERE);
+    let options = options(&shown, &authority, "no");
+    let mut options = options.each_ref().map(String::as_str).to_vec();
+    // It tells the others' ports as well as its own by it.
+    options.extend(["--tls-cluster", "yes"]);
+    let server = RedisServer::start_for_cluster(&options);
+    cluster::ask::<String>(&server, &["ADDSLOTSRANGE", "0", "16383"]).expect("OK");
+    let tls = format!("{}, cluster: {{}}", trusting(&authority));
+    decides(&store("localhost", &server, &tls)).await;
+    let stranger = Authority::new();
+    let tls = format!("{}, cluster: {{}}", trusting(&stranger));
+    let reply = take_group(
+        &store("localhost", &server, &tls),
+        &[demand("p", 1, "9/366d")],
+        At::Now,
+    )
+    .await;
+    assert_eq!(reply, Err(StoreError::Disconnected));
 }

@@ -8,7 +8,7 @@ use slidegate::{
     store::{At, GiveBack, MemorySettings, MemoryStore, Store},
 };
 
-use crate::support::{demand::*, redis::RedisServer};
+use crate::support::{cluster::Cluster, demand::*, redis::RedisServer};
 
 /// Runs each promise over each store.
 macro_rules! conformance {
@@ -58,6 +58,43 @@ conformance! {
     a_raised_or_lowered_quota_keeps_the_counter
     units_are_given_back_in_the_window_charged
     giving_back_never_goes_below_0_and_creates_no_counter
+    a_forgotten_identifier_starts_anew_and_others_do_not
+    the_epochs_first_window_has_no_previous_one
+    no_groups_have_no_replies
+}
+
+/// Runs over a cluster the promises whose groups are of one policy.
+macro_rules! conformance_of_a_cluster {
+    ($($promise:ident)*) => {
+        mod cluster {
+            $(
+                #[tokio::test]
+                async fn $promise() {
+                    let cluster = super::Cluster::of_one().await;
+                    super::$promise(&cluster.store()).await;
+                }
+            )*
+        }
+    };
+}
+
+conformance_of_a_cluster! {
+    a_fresh_identifier_has_its_whole_quota_and_counts_from_the_first_unit
+    groups_of_one_call_are_decided_and_charged_each_on_its_own
+    a_denied_request_charges_nothing
+    a_charge_is_made_whatever_the_counts_say
+    a_cost_is_admitted_if_all_of_it_fits
+    a_quota_of_0_and_a_cost_above_the_quota_are_never_admitted
+    the_last_moment_of_a_window_counts_in_it_and_the_next_one_in_the_next
+    the_previous_window_weighs_by_what_the_trailing_window_covers
+    a_window_two_ago_is_forgotten
+    windows_above_a_day_are_counted_in_seconds
+    a_client_below_its_rate_is_never_denied
+    stamps_that_go_back_are_decided_at_their_own_time
+    two_policies_count_one_identifier_apart
+    two_windows_of_one_policy_count_apart
+    a_raised_or_lowered_quota_keeps_the_counter
+    units_are_given_back_in_the_window_charged
     a_forgotten_identifier_starts_anew_and_others_do_not
     the_epochs_first_window_has_no_previous_one
     no_groups_have_no_replies

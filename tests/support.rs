@@ -4,6 +4,7 @@ pub mod access_log;
 pub mod app;
 pub mod binary;
 pub mod certificates;
+pub mod cluster;
 pub mod demand;
 pub mod fake_redis;
 pub mod nginx;

@@ -93,7 +93,7 @@ impl Limiter {
         });
     }
 
-    /// Charges and gives back; all by the same decider.
+    /// Charges and gives back.
     async fn settle_behind(&self, mut limits: Vec<LimitDecision>, status: http::StatusCode) {
         let mut given_back = limits.clone();
         given_back.retain(|limit| self.due(limit, status) == Some(Due::GiveBack));
@@ -109,57 +109,60 @@ impl Limiter {
         }
     }
 
-    /// Charges these limits whatever their counts say, in one call to whoever decided, and brings the
-    /// decisions up to date; they stay as they were where the store does not answer.
+    /// Charges these limits whatever their counts say, with whoever decided, and brings the decisions up to
+    /// date; they stay as they were where the store does not answer.
     async fn charge(&self, limits: &mut [&mut LimitDecision], within: Duration) {
-        let group: Group<'_> = limits
-            .iter()
-            .map(|limit| Demand {
-                action: Action::Charge,
-                ..self.demand(limit)
-            })
-            .collect();
-        let decisions = match limits[0].decided_by {
-            DecidedBy::Store | DecidedBy::DenialCache => {
-                let (mut replies, _) = self.ask(&[group], clock::instant(), within).await;
-                replies.pop().and_then(Result::ok)
+        let (mut here, mut there): (Vec<_>, Vec<_>) = limits
+            .iter_mut()
+            .partition(|limit| limit.decided_by == DecidedBy::Local);
+        if !here.is_empty() {
+            let decisions = self.local.take_group(&self.charges(&here), At::Now);
+            update(&mut here, decisions);
+        }
+        if !there.is_empty() {
+            let mut parts: Vec<_> = there.chunk_by_mut(|a, b| self.share_a_step(a, b)).collect();
+            let groups: Vec<Group<'_>> = parts.iter().map(|part| self.charges(part)).collect();
+            let (replies, _) = self.ask(&groups, clock::instant(), within).await;
+            for (part, reply) in parts.iter_mut().zip(replies) {
+                update(part, reply.into_iter().flatten());
             }
-            DecidedBy::Local | DecidedBy::FailureMode => {
-                Some(self.local.take_group(&group, At::Now))
-            }
-        };
-        for (limit, decision) in limits.iter_mut().zip(decisions.into_iter().flatten()) {
-            // The request was allowed; what was charged since says nothing against it.
-            limit.decision = Decision {
-                allowed: limit.decision.allowed,
-                ..decision
-            };
         }
     }
 
-    async fn give_back(&self, limits: &[LimitDecision]) {
-        let charged: SmallVec<[GiveBack<'_>; 4]> = limits
-            .iter()
-            .map(|limit| GiveBack {
-                demand: self.demand(limit),
-                window_number: limit.decision.position().number,
-            })
-            .collect();
-        let done = match limits[0].decided_by {
-            DecidedBy::Store | DecidedBy::DenialCache => {
+    fn charges(&self, limits: &[&mut &mut LimitDecision]) -> Group<'_> {
+        let charge = |limit: &LimitDecision| Demand {
+            action: Action::Charge,
+            ..self.demand(limit)
+        };
+        limits.iter().map(|limit| charge(limit)).collect()
+    }
+
+    /// Gives back with whoever decided.
+    pub(super) async fn give_back(&self, limits: &[LimitDecision]) {
+        let together = |a: &LimitDecision, b: &LimitDecision| {
+            a.decided_by == b.decided_by && self.share_a_step(a, b)
+        };
+        for limits in limits.chunk_by(together) {
+            let charged: SmallVec<[GiveBack<'_>; 4]> = limits
+                .iter()
+                .map(|limit| GiveBack {
+                    demand: self.demand(limit),
+                    window_number: limit.decision.position().number,
+                })
+                .collect();
+            let done = if limits[0].decided_by == DecidedBy::Local {
+                self.local.give_back(&charged);
+                true
+            } else {
                 let result = self.store.give_back(&charged).await;
                 if let Err(error) = &result {
                     self.store_failed(error);
                 }
                 result.is_ok()
+            };
+            for _ in limits {
+                self.metrics.gave_back(done);
             }
-            DecidedBy::Local | DecidedBy::FailureMode => {
-                self.local.give_back(&charged);
-                true
-            }
-        };
-        for _ in limits {
-            self.metrics.gave_back(done);
         }
     }
 
@@ -172,5 +175,15 @@ impl Limiter {
             cost: limit.decision.cost,
             action: Action::Take,
         }
+    }
+}
+
+fn update(limits: &mut [&mut &mut LimitDecision], decisions: impl IntoIterator<Item = Decision>) {
+    for (limit, decision) in limits.iter_mut().zip(decisions) {
+        // The request was allowed; what was charged since says nothing against it.
+        limit.decision = Decision {
+            allowed: limit.decision.allowed,
+            ..decision
+        };
     }
 }

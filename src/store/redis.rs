@@ -7,39 +7,39 @@
 
 mod access;
 mod batch;
+mod cluster;
 mod connection;
 pub mod files;
 mod key;
 mod script;
+mod server;
+mod servers;
 mod topology;
 mod url;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
-};
+use std::{slice, sync::Arc, time::Duration};
 
-use redis::RedisWrite;
+use futures_util::future::join_all;
+use redis::{Cmd, RedisWrite};
 use smallvec::SmallVec;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use self::{
-    batch::Batcher,
-    connection::{Connection, Dialer, Exchange},
+    cluster::Cluster,
+    connection::{Dialer, Exchange},
     key::Key,
-    script::{Answer, Counted, Script},
+    script::{Answer, Answers, Class, Counted, Script},
+    server::Server,
+    servers::{Route, Servers},
 };
 pub use self::{
     files::{ClientFiles, Password, TlsFiles, UnusableFile},
-    topology::{HostPort, SentinelSettings, Topology},
+    topology::{ClusterSettings, HostPort, SentinelSettings, Topology},
     url::{ParseRedisUrlError, RedisUrl},
 };
 use super::{Action, At, Demand, GiveBack, Group, GroupReply, Health, StoreError};
 use crate::{
-    clock::Clock,
+    clock::{self, Clock},
     ratelimit::{Timestamp, decide},
 };
 
@@ -79,38 +79,52 @@ impl RedisSettings {
 /// Dropping it ends its connection.
 #[derive(Debug)]
 pub struct RedisStore {
-    connection: Arc<Connection>,
-    batcher: Batcher,
+    servers: Servers,
     give_back: Script,
     namespace: String,
     budget: Duration,
     clock: Clock,
-    /// Milliseconds from `clock`, when a call is sent, to Redis's clock, when the script runs.
-    offset: AtomicI64,
 }
 
 impl RedisStore {
     /// A store that connects in the background, on `runtime`, and for ever tries again.
     pub fn open(settings: RedisSettings, clock: Clock, runtime: &tokio::runtime::Handle) -> Self {
         let (take, give_back) = (Arc::new(Script::take()), Script::give_back());
-        let dialer = Dialer::new(&settings, probe([&take, &give_back], &settings.namespace));
-        let connection = Arc::new(Connection::open(dialer, runtime));
-        let RedisSettings {
-            budget, namespace, ..
-        } = settings;
+        let probe = probe([&take, &give_back]);
+        let (namespace, budget) = (settings.namespace.clone(), settings.budget);
+        let one = |dialer| {
+            Servers::One(Arc::new(Server::open(
+                dialer,
+                take.clone(),
+                budget,
+                runtime,
+            )))
+        };
+        let servers = match settings.topology.clone() {
+            Topology::Single => one(Dialer::direct(&settings, probe_writes(probe, &namespace))),
+            Topology::Sentinel(sentinels) => {
+                let probe = probe_writes(probe, &namespace);
+                one(Dialer::by_sentinels(&sentinels, &settings, probe))
+            }
+            Topology::Cluster(cluster) => {
+                Servers::Cluster(Cluster::open(&cluster, settings, take, probe, runtime))
+            }
+        };
         Self {
-            batcher: Batcher::start(&connection, take, budget, runtime),
-            connection,
+            servers,
             give_back,
             namespace,
             budget,
             clock,
-            offset: AtomicI64::new(0),
         }
     }
 
     pub(super) fn budget(&self) -> Duration {
         self.budget
+    }
+
+    pub(super) fn spans_policies(&self) -> bool {
+        self.servers.span_policies()
     }
 
     pub(super) async fn take(
@@ -119,19 +133,53 @@ impl RedisStore {
         at: At,
         within: Duration,
     ) -> Vec<GroupReply> {
+        let until = from_now(within);
         // What is not answered when the budget runs out has timed out; what is, stays answered.
         let mut replies = vec![Err(StoreError::Timeout); groups.len()];
-        // Its end is in the replies.
-        drop(timeout(within, self.decide(groups, at, &mut replies)).await);
+        if self.spans_policies() {
+            // Its end is in the replies.
+            drop(timeout_at(until, self.decide(groups, at, until, &mut replies)).await);
+        } else {
+            // All at once.
+            let calls = groups.iter().zip(&mut replies).map(|(group, reply)| {
+                let (group, reply) = (slice::from_ref(group), slice::from_mut(reply));
+                timeout_at(until, self.decide(group, at, until, reply))
+            });
+            join_all(calls).await;
+        }
         replies
     }
 
-    /// Asks, and asks again about the groups whose window was guessed wrong.
-    async fn decide(&self, groups: &[Group<'_>], at: At, replies: &mut [GroupReply]) {
+    /// As [`Self::take`] of one group, but waits for a reply past the budget, that tells what was charged.
+    pub(super) async fn take_patiently(
+        &self,
+        group: &Group<'_>,
+        at: At,
+        within: Duration,
+    ) -> GroupReply {
+        let until = from_now(within);
+        let mut replies = [Err(StoreError::Timeout)];
+        self.decide(slice::from_ref(group), at, until, &mut replies)
+            .await;
+        let [reply] = replies;
+        reply
+    }
+
+    /// Asks, and asks again about the groups whose window was guessed wrong, but not past `until`.
+    async fn decide(
+        &self,
+        groups: &[Group<'_>],
+        at: At,
+        until: Instant,
+        replies: &mut [GroupReply],
+    ) {
         let mut open: Open = (0..groups.len()).collect();
         for _ in 0..MOST_GUESSES {
             if open.is_empty() {
                 return;
+            }
+            if from_now(Duration::ZERO) >= until {
+                break;
             }
             open = self.ask(groups, open, at, replies).await;
         }
@@ -149,13 +197,8 @@ impl RedisStore {
         replies: &mut [GroupReply],
     ) -> Open {
         let sent = self.clock.now();
-        let guess = match at {
-            At::Now => sent.offset_by(self.offset.load(Ordering::Relaxed)),
-            At::Stamp(stamp) => stamp,
-        };
         let asked = open.iter().map(|index| &groups[*index]);
-        let part = script::write_part(&self.namespace, asked, guess, at);
-        let (now, answers) = match self.batcher.ask(part).await {
+        let (server, now, answers) = match self.question(asked, at, sent).await {
             Ok(answers) => answers,
             Err(error) => {
                 for index in open {
@@ -176,38 +219,85 @@ impl RedisStore {
             }
         }
         if !elsewhere.is_empty() && at == At::Now {
-            self.offset.store(offset(sent, now), Ordering::Relaxed);
+            server.learn(sent, now);
         }
         elsewhere
     }
 
-    pub(super) async fn give_back(&self, charged: &[GiveBack<'_>]) -> Result<(), StoreError> {
-        if charged.is_empty() {
-            return Ok(());
+    /// Asks the server that has the counters of `groups`, and whom it names instead: at least one group.
+    async fn question<'g, 'd: 'g>(
+        &self,
+        groups: impl Iterator<Item = &'g Group<'d>> + Clone,
+        at: At,
+        sent: Timestamp,
+    ) -> Result<(Arc<Server>, Timestamp, Answers), StoreError> {
+        let first = groups.clone().flatten().next();
+        let mut route = self.route(first).await?;
+        loop {
+            let Route { slot, asking, .. } = route;
+            let guess = match at {
+                At::Now => route.server.guess(sent),
+                At::Stamp(stamp) => stamp,
+            };
+            let class = Class { at, slot, asking };
+            let part = script::write_part(&self.namespace, groups.clone(), guess, class);
+            match route.server.batcher.ask(part).await {
+                Ok((now, answers)) => return Ok((route.server, now, answers)),
+                Err(error) => route = self.servers.follow(&route, &error).ok_or(error)?,
+            }
         }
-        let mut exchange = self.connection.exchange();
-        let call = exchange.run(&self.give_back, |command| {
-            script::write_give_back(command, &self.namespace, charged);
-        });
-        let reply = timeout(self.budget, call).await;
-        script::read_give_back(&exchange.outcome(reply)?)
+    }
+
+    async fn route(&self, demand: Option<&Demand<'_>>) -> Result<Route, StoreError> {
+        let demand = demand.ok_or_else(|| StoreError::Reply("no demand".to_owned()))?;
+        self.servers.route(&self.namespace, demand).await
+    }
+
+    pub(super) async fn give_back(&self, charged: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        match charged.first() {
+            Some(first) => self.call(&first.demand, Call::GiveBack(charged)).await,
+            None => Ok(()),
+        }
     }
 
     pub(super) async fn forget(&self, demands: &[Demand<'_>], at: At) -> Result<(), StoreError> {
-        if demands.is_empty() {
-            return Ok(());
+        match demands.first() {
+            Some(first) => self.call(first, Call::Forget(demands, at)).await,
+            None => Ok(()),
         }
-        let mut exchange = self.connection.exchange();
-        let calls = self.delete(&mut exchange, demands, at);
-        let deleted = timeout(self.budget, calls).await;
-        exchange.outcome(deleted)
+    }
+
+    /// Calls the server that has the counters of `demand`, or whom it names instead, within the budget.
+    async fn call(&self, demand: &Demand<'_>, call: Call<'_>) -> Result<(), StoreError> {
+        let until = from_now(self.budget);
+        let route = timeout_at(until, self.servers.route(&self.namespace, demand)).await;
+        let mut route = route.unwrap_or(Err(StoreError::Timeout))?;
+        loop {
+            let exchange = route.server.connection.exchange(route.asking);
+            let called = timeout_at(until, self.make(&call, &exchange)).await;
+            match exchange.outcome(called) {
+                Ok(()) => return Ok(()),
+                Err(error) => route = self.servers.follow(&route, &error).ok_or(error)?,
+            }
+        }
+    }
+
+    async fn make(&self, call: &Call<'_>, exchange: &Exchange<'_>) -> Result<(), StoreError> {
+        match call {
+            Call::GiveBack(charged) => {
+                let write =
+                    |command: &mut Cmd| script::write_give_back(command, &self.namespace, charged);
+                script::read_give_back(&exchange.run(&self.give_back, write).await?)
+            }
+            Call::Forget(demands, at) => self.delete(exchange, demands, *at).await,
+        }
     }
 
     /// The window's number is the store's; should the window turn before the counters are deleted, the
     /// new one goes too.
     async fn delete(
         &self,
-        exchange: &mut Exchange<'_>,
+        exchange: &Exchange<'_>,
         demands: &[Demand<'_>],
         at: At,
     ) -> Result<(), StoreError> {
@@ -227,11 +317,14 @@ impl RedisStore {
     }
 
     pub(super) fn health(&self) -> Health {
-        Health {
-            pending: self.batcher.waiting(),
-            ..self.connection.health()
-        }
+        self.servers.health()
     }
+}
+
+/// What is done to counters without a decision.
+enum Call<'a> {
+    GiveBack(&'a [GiveBack<'a>]),
+    Forget(&'a [Demand<'a>], At),
 }
 
 /// What the script found, as the decisions that it made.
@@ -257,6 +350,10 @@ fn decisions(group: &Group<'_>, admitted: bool, counted: &[Counted], now: Timest
     group.iter().zip(counted).map(decision).collect()
 }
 
+fn from_now(within: Duration) -> Instant {
+    Instant::from_std(clock::instant()) + within
+}
+
 /// A wrong guess charged nothing and teaches the offset, so the second is right, unless the window turns
 /// just then or the call takes another time than the last one did; both happen only within a round trip
 /// of a window's edge. The budget bounds them too.
@@ -265,20 +362,19 @@ const MOST_GUESSES: usize = 4;
 /// Groups of a call, by their place.
 type Open = SmallVec<[usize; 4]>;
 
-/// Milliseconds from `sent` to `now`.
-fn offset(sent: Timestamp, now: Timestamp) -> i64 {
-    now.as_millis()
-        .checked_signed_diff(sent.as_millis())
-        .unwrap_or_default()
-}
-
-/// What a new connection must answer. The scripts are then known. `DEL` of a name that no counter has
-/// writes nothing, but only a server that takes writes accepts it; one that is out of memory does.
-fn probe(scripts: [&Script; 2], namespace: &str) -> redis::Pipeline {
+/// What a new connection must answer: the scripts are then known.
+fn probe(scripts: [&Script; 2]) -> redis::Pipeline {
     let mut probe = redis::pipe();
     for script in scripts {
         probe.cmd("SCRIPT").arg("LOAD").arg(script.source());
     }
+    probe
+}
+
+/// The same, and that it takes writes. `DEL` of a name that no counter has writes nothing, but only such a
+/// server accepts it; one that is out of memory does. In a cluster no server has the slots of all names,
+/// and one that lost its slots says so by a redirect.
+fn probe_writes(mut probe: redis::Pipeline, namespace: &str) -> redis::Pipeline {
     probe.cmd("DEL").arg(key::probe(namespace));
     probe
 }

@@ -50,16 +50,29 @@ impl RedisServer {
         panic!("{} did not start on any of ten ports", program());
     }
 
+    /// One that may be a part of a cluster, and does not know of any other yet.
+    pub fn start_for_cluster(options: &[&str]) -> Self {
+        for _ in 0..10 {
+            let bus = free_port().to_string();
+            let cluster = ["--cluster-enabled", "yes", "--cluster-port", &bus];
+            let timeout = ["--cluster-node-timeout", "1000"];
+            let mut server = Self::absent_with(&[&cluster[..], &timeout, options].concat());
+            if server.try_start() {
+                return server;
+            }
+        }
+        panic!("{} did not start on any of ten ports", program());
+    }
+
     /// One that is still to be started, by [`Self::restart`]; its addresses are known.
     pub fn absent() -> Self {
         Self::absent_with(&[])
     }
 
     fn absent_with(options: &[&str]) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         Self {
             directory: tempfile::tempdir().expect("a temporary directory"),
-            port: listener.local_addr().expect("a bound address").port(),
+            port: free_port(),
             options: options.iter().map(ToString::to_string).collect(),
             process: None,
         }
@@ -78,6 +91,14 @@ impl RedisServer {
     /// Its TCP port.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port at which the others of a cluster speak to it.
+    pub fn bus(&self) -> u16 {
+        let mut options = self.options.iter();
+        options.find(|option| *option == "--cluster-port");
+        let port = options.next().expect("it is for a cluster");
+        port.parse().expect("a port")
     }
 
     /// A connection to look at keys and change settings with.
@@ -193,6 +214,12 @@ impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// A port that nobody listened to a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("a bound address").port()
 }
 
 /// A store at `url`, on the current runtime.

@@ -1,4 +1,4 @@
-//! How a Redis is reached: `store.url`, its password, `store.tls`, `store.sentinel`.
+//! How a Redis is reached: `store.url`, its password, `store.tls`, `store.sentinel`, `store.cluster`.
 //!
 //! What would have no effect with the URL there is, is refused: whoever wrote it counts on it.
 
@@ -9,8 +9,8 @@ use crate::{
         section::Section,
     },
     store::{
-        ClientFiles, HostPort, ParseRedisUrlError, Password, RedisSettings, RedisUrl,
-        SentinelSettings, TlsFiles, Topology, files,
+        ClientFiles, ClusterSettings, HostPort, ParseRedisUrlError, Password, RedisSettings,
+        RedisUrl, SentinelSettings, TlsFiles, Topology, files,
     },
 };
 
@@ -25,10 +25,13 @@ pub fn read(section: &mut Section<'_>) -> Option<RedisSettings> {
     let tls = section.section("tls", tls).unwrap_or_default();
     let watched = section.has("sentinel");
     let sentinel = section.section("sentinel", |section| sentinel(section, watched));
+    let cluster = section
+        .has("cluster")
+        .then(|| section.section("cluster", cluster));
     match &url {
         Some(url) => agree(section, url, password.as_ref()),
         None if known => {
-            for key in ["password", "password_file", "tls", "sentinel"] {
+            for key in ["password", "password_file", "tls", "sentinel", "cluster"] {
                 let given = !key.starts_with("password") || password.is_some();
                 if section.has(key) && given {
                     section.conflict(key, IN_MEMORY, None);
@@ -40,9 +43,11 @@ pub fn read(section: &mut Section<'_>) -> Option<RedisSettings> {
     url.map(|url| RedisSettings {
         password,
         tls,
-        topology: sentinel
-            .flatten()
-            .map_or(Topology::Single, Topology::Sentinel),
+        topology: match (sentinel.flatten(), cluster.flatten()) {
+            (Some(sentinel), _) => Topology::Sentinel(sentinel),
+            (None, Some(cluster)) => Topology::Cluster(cluster),
+            (None, None) => Topology::Single,
+        },
         ..RedisSettings::new(url)
     })
 }
@@ -62,6 +67,9 @@ fn agree(section: &Section<'_>, url: &RedisUrl, password: Option<&Password>) {
     if section.has("tls") && !url.is_tls() {
         section.conflict("tls", NO_TLS, Some("write rediss:// in store.url"));
     }
+    if section.has("cluster") {
+        agree_with_cluster(section, url);
+    }
     if !section.has("sentinel") {
         return;
     }
@@ -77,6 +85,21 @@ fn agree(section: &Section<'_>, url: &RedisUrl, password: Option<&Password>) {
             "has a port, and the sentinels tell the port",
             Some(SERVICE),
         );
+    }
+}
+
+fn agree_with_cluster(section: &Section<'_>, url: &RedisUrl) {
+    if section.has("sentinel") {
+        let both = "stands beside sentinel";
+        section.conflict("cluster", both, Some("a cluster needs no sentinels"));
+    }
+    if url.is_unix() {
+        let socket = "has no effect: store.url is a socket";
+        section.conflict("cluster", socket, Some(MEMBER));
+    }
+    if url.database() != 0 {
+        let database = "names a database, and a cluster has none but 0";
+        section.conflict("url", database, Some(MEMBER));
     }
 }
 
@@ -117,7 +140,9 @@ fn sentinel(section: &mut Section<'_>, given: bool) -> Option<SentinelSettings> 
         );
     }
     let example = "[sentinel-0:26379, sentinel-1:26379, sentinel-2:26379]";
-    let addresses = section.list("addresses", example, |item| item.word(address));
+    let addresses = section.list("addresses", example, |item| {
+        item.word(|text| address(text, "26379", "sentinel-0:26379"))
+    });
     let user = section.optional("user", |text| Ok::<_, Rejected>(text.to_owned()));
     let password = password(section);
     if user.is_some() && password.is_none() {
@@ -130,13 +155,26 @@ fn sentinel(section: &mut Section<'_>, given: bool) -> Option<SentinelSettings> 
     })
 }
 
-fn address(text: &str) -> Result<HostPort, Rejected> {
-    let bare = is_host(text).then_some((text, "26379"));
+fn cluster(section: &mut Section<'_>) -> ClusterSettings {
+    let example = "[redis-1:6379, redis-2:6379]";
+    let addresses = section.list("addresses", example, |item| {
+        item.word(|text| address(text, "6379", "redis-1:6379"))
+    });
+    ClusterSettings {
+        addresses: addresses.unwrap_or_default(),
+    }
+}
+
+/// A host, and perhaps another port than is custom.
+fn address(text: &str, custom: &str, example: &str) -> Result<HostPort, Rejected> {
+    let bare = is_host(text).then_some((text, custom));
     let (host, port) = bare.or(text.rsplit_once(':')).unwrap_or((text, ""));
     let port: Option<u16> = is_plain_integer(port).then(|| port.parse().ok()).flatten();
     let port = port.filter(|port| *port != 0 && is_host(host));
     let port = port.ok_or_else(|| {
-        Rejected::new("a host and perhaps a port, as in sentinel-0:26379, 10.0.0.1, [::1]:26379")
+        Rejected::new(format!(
+            "a host and perhaps a port, as in {example}, 10.0.0.1, [::1]:{custom}"
+        ))
     })?;
     let host = host
         .trim_start_matches('[')
@@ -175,6 +213,8 @@ const NO_PASSWORD: &str = "without one the user is not told to the server; write
 
 const SENTINEL_PASSWORD: &str = "without one the user is not told to the sentinels; write password or \
      password_file beside it";
+
+const MEMBER: &str = "the URL of a cluster leads to one of its servers, as in redis://redis-0:6379";
 
 const SERVICE: &str = "with sentinels the host of store.url is the name under which they watch the \
      server, as in redis://mymaster/0";

@@ -6,11 +6,12 @@
 //! each group on its own, so what travels together stands or falls alone.
 
 use std::{
+    pin::pin,
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use redis::{Arg, Cmd};
+use redis::{Arg, Cmd, Value};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     time::timeout,
@@ -18,7 +19,7 @@ use tokio::{
 
 use super::{
     connection::{Connection, Exchange},
-    script::{self, Answer, Answers, Part, Script},
+    script::{self, Answer, Answers, Class, Part, Script},
 };
 use crate::{
     ratelimit::Timestamp,
@@ -41,8 +42,7 @@ struct Waiting {
 }
 
 impl Batcher {
-    /// Starts the driver, on `runtime`. A call that is not answered within `budget` is given up: nobody
-    /// waits for it any more.
+    /// Starts the driver, on `runtime`. A call that is not answered within `budget` counts as a timeout.
     pub(super) fn start(
         connection: &Arc<Connection>,
         script: Arc<Script>,
@@ -90,36 +90,49 @@ async fn drive(
         let Some(connection) = connection.upgrade() else {
             return;
         };
+        // In a cluster a call is for one slot.
+        if batch[0].part.class.slot.is_some() {
+            batch.sort_by_key(|waiting| waiting.part.class.slot);
+        }
         while !batch.is_empty() {
-            let at = batch[0].part.at;
+            let class = batch[0].part.class;
             let alike = batch
                 .iter()
-                .take_while(|waiting| waiting.part.at == at)
+                .take_while(|waiting| waiting.part.class == class)
                 .count();
             let together: Vec<Waiting> = batch.drain(..alike).collect();
             let (connection, script) = (Arc::clone(&connection), Arc::clone(&script));
-            tokio::spawn(async move { call(&connection, &script, budget, together).await });
+            tokio::spawn(async move { call(&connection, &script, budget, class, together).await });
         }
     }
 }
 
-/// One script call for all of `batch`, which has the same [`At`].
-async fn call(connection: &Connection, script: &Script, budget: Duration, mut batch: Vec<Waiting>) {
+/// One script call for all of `batch`, which is of this class.
+async fn call(
+    connection: &Connection,
+    script: &Script,
+    budget: Duration,
+    class: Class,
+    mut batch: Vec<Waiting>,
+) {
     // What has not been sent yet and nobody waits for is not charged.
     batch.retain(|waiting| !waiting.answer.is_closed());
-    let mut exchange = connection.exchange();
-    let sent = exchange.run(script, |command| write(command, &batch));
-    let reply = timeout(budget, sent).await;
-    let reply = match reply {
-        Ok(reply) => reply.and_then(|reply| {
-            let shapes = batch.iter().map(|waiting| &waiting.part.shape);
-            script::read_take(reply, shapes)
-        }),
-        Err(_) => {
-            exchange.timed_out();
-            Err(StoreError::Timeout)
+    let exchange = connection.exchange(class.asking);
+    let reply = {
+        let sent = exchange.run(script, |command| write(command, class.at, &batch));
+        let mut sent = pin!(sent);
+        match timeout(budget, &mut sent).await {
+            Ok(reply) => reply,
+            Err(_) => {
+                exchange.timed_out();
+                late(&batch, sent).await
+            }
         }
     };
+    let reply = reply.and_then(|reply| {
+        let shapes = batch.iter().map(|waiting| &waiting.part.shape);
+        script::read_take(reply, shapes)
+    });
     match reply {
         Ok((now, answers)) => {
             for (waiting, answers) in batch.into_iter().zip(answers) {
@@ -136,6 +149,19 @@ async fn call(connection: &Connection, script: &Script, budget: Duration, mut ba
     }
 }
 
+/// A reply past the budget: waited for only while somebody does, who may have charges to give back.
+async fn late(
+    batch: &[Waiting],
+    sent: impl Future<Output = Result<Value, StoreError>>,
+) -> Result<Value, StoreError> {
+    if batch.iter().all(|waiting| waiting.answer.is_closed()) {
+        return Err(StoreError::Timeout);
+    }
+    timeout(LATE, sent)
+        .await
+        .unwrap_or(Err(StoreError::Timeout))
+}
+
 /// Drops the connection if a group's error says that this server is not the one to ask.
 fn heed(exchange: &Exchange<'_>, answers: &[Answer]) {
     for answer in answers {
@@ -145,15 +171,15 @@ fn heed(exchange: &Exchange<'_>, answers: &[Answer]) {
     }
 }
 
-fn write(command: &mut Cmd, batch: &[Waiting]) {
+fn write(command: &mut Cmd, at: At, batch: &[Waiting]) {
     let parts = || batch.iter().map(|waiting| &waiting.part);
     command.arg(parts().map(|part| words(&part.keys).count()).sum::<usize>());
     for word in parts().flat_map(|part| words(&part.keys)) {
         command.arg(word);
     }
-    match batch.first().map(|waiting| waiting.part.at) {
-        Some(At::Stamp(stamp)) => command.arg(stamp.as_millis()),
-        Some(At::Now) | None => command.arg(""),
+    match at {
+        At::Stamp(stamp) => command.arg(stamp.as_millis()),
+        At::Now => command.arg(""),
     };
     for word in parts().flat_map(|part| words(&part.arguments)) {
         command.arg(word);
@@ -170,6 +196,10 @@ fn words(command: &Cmd) -> impl Iterator<Item = &[u8]> {
 /// The most requests that wait for the store, in the queue or for an answer; one more goes by its
 /// policies' failure modes at once. At 1 KiB each, that is 4 MiB.
 const MOST_WAITING: usize = 4096;
+
+/// How long past the budget a reply is waited for that tells what was charged. No longer than a connection
+/// lasts whose server does not answer.
+const LATE: Duration = Duration::from_secs(2);
 
 /// The most requests in one call: Redis does nothing else while the script runs, some 2 µs for each.
 const MOST_PARTS: usize = 64;

@@ -102,9 +102,9 @@ impl Connection {
         }
     }
 
-    /// The calls of one request.
-    pub(super) fn exchange(&self) -> Exchange<'_> {
-        Exchange::new(&self.shared)
+    /// Calls that belong together; `asking` if their slot is on its way to this server.
+    pub(super) fn exchange(&self, asking: bool) -> Exchange<'_> {
+        Exchange::new(&self.shared, asking)
     }
 }
 

@@ -14,20 +14,36 @@ use crate::{policy::Identifier, ratelimit::Window, store::Demand};
 /// its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key<'a> {
+    tag: Tag<'a>,
+    window: Window,
+    number: u64,
+}
+
+/// What all counters of one identifier under one policy have in common: on a cluster it decides where they
+/// are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tag<'a> {
     namespace: &'a str,
     policy: &'a str,
     identifier: Identifier,
-    window: Window,
-    number: u64,
+}
+
+impl<'a> Tag<'a> {
+    /// That of the counters of `demand`.
+    pub(super) fn new(namespace: &'a str, demand: &Demand<'a>) -> Self {
+        Self {
+            namespace,
+            policy: demand.policy,
+            identifier: demand.identifier,
+        }
+    }
 }
 
 impl<'a> Key<'a> {
     /// The counter that `demand` meets in the window `number`.
     pub(super) fn new(namespace: &'a str, demand: &Demand<'a>, number: u64) -> Self {
         Self {
-            namespace,
-            policy: demand.policy,
-            identifier: demand.identifier,
+            tag: Tag::new(namespace, demand),
             window: demand.limit.window(),
             number,
         }
@@ -54,17 +70,23 @@ impl<'a> Key<'a> {
 impl fmt::Display for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            namespace,
-            policy,
-            identifier,
+            tag,
             window,
             number,
         } = self;
         let seconds = window.seconds();
-        write!(
-            f,
-            "rl:{{{namespace}:{policy}:{identifier}}}:{seconds}:{number}"
-        )
+        write!(f, "rl:{{{tag}}}:{seconds}:{number}")
+    }
+}
+
+impl fmt::Display for Tag<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            namespace,
+            policy,
+            identifier,
+        } = self;
+        write!(f, "{namespace}:{policy}:{identifier}")
     }
 }
 

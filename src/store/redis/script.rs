@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 pub(super) use reply::{Answer, Answers, Counted, read_give_back, read_take, read_time};
 
-use super::key::Key;
+use super::{cluster::Slot, key::Key};
 use crate::{
     ratelimit::{Algorithm, Timestamp},
     store::{Action, At, GiveBack, Group},
@@ -79,14 +79,25 @@ const COUNTER: &str = include_str!("../../../lua/counter.lua");
 /// The groups of one request, ready to be sent.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Whose clock decides; parts that differ in it do not travel together.
-    pub at: At,
+    /// Parts that differ in it do not travel together.
+    pub class: Class,
     /// The KEYS, without a command.
     pub keys: Cmd,
     /// The ARGV after the time, without a command.
     pub arguments: Cmd,
     /// How many demands each group has.
     pub shape: Shape,
+}
+
+/// What is said once for a whole call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Class {
+    /// Whose clock decides.
+    pub at: At,
+    /// Where its counters are, if not all of a server are in reach of one call.
+    pub slot: Option<Slot>,
+    /// Whether that slot is on its way to the server.
+    pub asking: bool,
 }
 
 /// How many demands each group of a request has.
@@ -98,7 +109,7 @@ pub(super) fn write_part<'g, 'd: 'g>(
     namespace: &str,
     groups: impl Iterator<Item = &'g Group<'d>>,
     guess: Timestamp,
-    at: At,
+    class: Class,
 ) -> Part {
     let (mut keys, mut arguments) = (Cmd::with_capacity(4, 160), Cmd::with_capacity(16, 160));
     let mut shape = Shape::new();
@@ -120,7 +131,7 @@ pub(super) fn write_part<'g, 'd: 'g>(
         shape.push(group.len());
     }
     Part {
-        at,
+        class,
         keys,
         arguments,
         shape,
@@ -191,7 +202,12 @@ mod tests {
             [demand("7/2d", Action::Charge)].into_iter().collect(),
         ];
         let now = Timestamp::from_seconds(2 * 86_400);
-        let part = write_part("ns", groups.iter(), now, At::Now);
+        let class = Class {
+            at: At::Now,
+            slot: None,
+            asking: false,
+        };
+        let part = write_part("ns", groups.iter(), now, class);
         assert_eq!(
             words(&part.keys).join(" "),
             "rl:{ns:p:unix}:60:2880 rl:{ns:p:unix}:60:2879 rl:{ns:p:unix}:3600:48 \

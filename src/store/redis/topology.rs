@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::files::Password;
 
-/// How it is found. A cluster, where there are several, would be a variant of its own.
+/// How it is found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Topology {
     /// It is where the URL says.
@@ -12,6 +12,15 @@ pub enum Topology {
     Single,
     /// The sentinels tell; the URL's host is the name under which they watch it.
     Sentinel(SentinelSettings),
+    /// There are several, and each tells which has which counters. The URL leads to one of them.
+    Cluster(ClusterSettings),
+}
+
+/// Who tells which servers a cluster has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterSettings {
+    /// Asked beside the URL's until the servers are known. Default: none.
+    pub addresses: Vec<HostPort>,
 }
 
 /// Who tells where the primary is.

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use super::topology::HostPort;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 
 /// `redis://user:password@host:6379/0`, `rediss://` for TLS, or `unix:/path`.
@@ -29,6 +30,11 @@ impl RedisUrl {
         self.names_port
     }
 
+    /// The number of the database; 0 where none is written.
+    pub fn database(&self) -> i64 {
+        self.info.redis_settings().db()
+    }
+
     /// Whether a user is written in it.
     pub fn names_user(&self) -> bool {
         self.info.redis_settings().username().is_some()
@@ -44,6 +50,17 @@ impl RedisUrl {
         match self.info.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
             path => path.to_string(),
+        }
+    }
+
+    /// The host and the port; `None` for a socket.
+    pub(super) fn host_port(&self) -> Option<HostPort> {
+        match self.info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                let (host, port) = (host.clone(), *port);
+                Some(HostPort { host, port })
+            }
+            _ => None,
         }
     }
 

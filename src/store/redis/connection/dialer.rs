@@ -15,7 +15,7 @@ use super::{Shared, sentinel::Sentinels};
 use crate::store::redis::{
     RedisSettings,
     access::{Access, without_password},
-    topology::Topology,
+    topology::{HostPort, SentinelSettings},
 };
 
 /// A server gets no longer, or four budgets if that is more: files, name, TCP, TLS, authentication and probe
@@ -47,12 +47,36 @@ pub(super) struct Dialed {
 }
 
 impl Dialer {
-    /// One that takes a server for sound that answers `probe`.
-    pub(in crate::store::redis) fn new(settings: &RedisSettings, probe: redis::Pipeline) -> Self {
-        let route = match &settings.topology {
-            Topology::Single => Route::Direct(settings.url.connection_info().addr().clone()),
-            Topology::Sentinel(sentinels) => Route::Sentinels(Sentinels::new(sentinels, settings)),
-        };
+    /// One to where the URL says. Takes a server for sound that answers `probe`.
+    pub(in crate::store::redis) fn direct(
+        settings: &RedisSettings,
+        probe: redis::Pipeline,
+    ) -> Self {
+        let address = settings.url.connection_info().addr().clone();
+        Self::new(Route::Direct(address), settings, probe)
+    }
+
+    /// One to an address that was told.
+    pub(in crate::store::redis) fn to(
+        told: &HostPort,
+        settings: &RedisSettings,
+        probe: redis::Pipeline,
+    ) -> Self {
+        let address = Access::to_servers(settings).address(told);
+        Self::new(Route::Direct(address), settings, probe)
+    }
+
+    /// One to wherever the sentinels say.
+    pub(in crate::store::redis) fn by_sentinels(
+        sentinels: &SentinelSettings,
+        settings: &RedisSettings,
+        probe: redis::Pipeline,
+    ) -> Self {
+        let sentinels = Sentinels::new(sentinels, settings);
+        Self::new(Route::Sentinels(sentinels), settings, probe)
+    }
+
+    fn new(route: Route, settings: &RedisSettings, probe: redis::Pipeline) -> Self {
         Self {
             route,
             servers: Servers {

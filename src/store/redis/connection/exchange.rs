@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value, aio::ConnectionLike};
-use tokio::time::error::Elapsed;
+use redis::{
+    Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value,
+    aio::{ConnectionLike, MultiplexedConnection},
+};
+use tokio::{sync::OnceCell, time::error::Elapsed};
 
 use super::{Link, NEVER, Shared};
 use crate::store::{StoreError, redis::script::Script};
@@ -13,16 +16,19 @@ use crate::store::{StoreError, redis::script::Script};
 /// It outlives the timeout around them, so that a timeout is counted against the connection it met.
 pub(in crate::store::redis) struct Exchange<'a> {
     shared: &'a Shared,
-    link: Option<Arc<Link>>,
+    link: OnceCell<Arc<Link>>,
+    /// Whether each call says that it knows of the slot's being on its way.
+    asking: bool,
     /// In milliseconds since the connection was opened.
     sent: u64,
 }
 
 impl<'a> Exchange<'a> {
-    pub(super) fn new(shared: &'a Shared) -> Self {
+    pub(super) fn new(shared: &'a Shared, asking: bool) -> Self {
         Self {
             shared,
-            link: None,
+            link: OnceCell::new(),
+            asking,
             sent: shared.millis(),
         }
     }
@@ -30,7 +36,7 @@ impl<'a> Exchange<'a> {
     /// Calls a script, which `complete` gives its keys and arguments; by its source if the server does
     /// not know its name.
     pub(in crate::store::redis) async fn run(
-        &mut self,
+        &self,
         script: &Script,
         complete: impl Fn(&mut Cmd),
     ) -> Result<Value, StoreError> {
@@ -48,16 +54,13 @@ impl<'a> Exchange<'a> {
     }
 
     /// Calls a plain command.
-    pub(in crate::store::redis) async fn call(
-        &mut self,
-        command: &Cmd,
-    ) -> Result<Value, StoreError> {
+    pub(in crate::store::redis) async fn call(&self, command: &Cmd) -> Result<Value, StoreError> {
         self.send(command).await?.map_err(refused)
     }
 
     /// What came of calls that were given a budget.
     pub(in crate::store::redis) fn outcome<T>(
-        self,
+        &self,
         calls: Result<Result<T, StoreError>, Elapsed>,
     ) -> Result<T, StoreError> {
         calls.unwrap_or_else(|_| {
@@ -70,7 +73,7 @@ impl<'a> Exchange<'a> {
     ///
     /// Calls sent within half that time of each other met the same trouble: it counts once.
     pub(in crate::store::redis) fn timed_out(&self) {
-        let Some(link) = &self.link else { return };
+        let Some(link) = self.link.get() else { return };
         let half = self.shared.millis().saturating_sub(self.sent) / 2;
         let counted = link.timeout_counted.load(Ordering::Relaxed);
         if counted != NEVER && self.sent < counted + half {
@@ -86,7 +89,7 @@ impl<'a> Exchange<'a> {
     /// Drops the connection if the error in an answer says that this server is not the one to ask.
     pub(in crate::store::redis) fn heed(&self, error: &str) {
         let code = error.split(' ').next().unwrap_or_default();
-        if let Some(link) = &self.link
+        if let Some(link) = self.link.get()
             && WRONG_SERVER.contains(&code)
         {
             self.shared.drop_link(link.generation, error.to_owned());
@@ -94,13 +97,14 @@ impl<'a> Exchange<'a> {
     }
 
     /// The server's answer, which may be an error; or that there is none.
-    async fn send(&mut self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
-        let link = match &self.link {
-            Some(link) => link,
-            None => self.link.insert(self.shared.link().await?),
-        };
+    async fn send(&self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
+        let link = self.link.get_or_try_init(|| self.shared.link()).await?;
         let mut connection = link.connection.clone();
-        let answer = connection.req_packed_command(command).await;
+        let answer = if self.asking {
+            ask(&mut connection, command).await
+        } else {
+            connection.req_packed_command(command).await
+        };
         match answer.and_then(Value::extract_error) {
             Err(error) if !is_answer(&error) => {
                 self.shared.drop_link(link.generation, error.to_string());
@@ -117,6 +121,14 @@ impl<'a> Exchange<'a> {
             }
         }
     }
+}
+
+/// The answer to a command right behind `ASKING`, which holds for the next one on its connection.
+async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
+    let mut both = redis::pipe();
+    both.cmd("ASKING").add_command(command.clone());
+    let mut answers = connection.req_packed_commands(&both, 1, 1).await?;
+    Ok(answers.pop().unwrap_or(Value::Nil))
 }
 
 /// Whether the server said it; else the connection is broken.

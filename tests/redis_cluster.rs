@@ -1,0 +1,523 @@
+//! A Redis Cluster: each identifier under each policy is asked where its slot is, whatever moves or fails.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use slidegate::{
+    policy::Identifier,
+    store::{At, Demand, GiveBack, Store, StoreError},
+};
+
+use crate::support::{app::App, cluster::*, demand::*, redis::*, trace::Trace, upstream::Upstream};
+
+const LONG: &str = "1000000/366d";
+
+/// The identifier number `who`, of very many, under the policy `p`.
+fn nth(who: u32) -> Demand<'static> {
+    let address = Ipv4Addr::from_bits(0x0a00_0000 + who);
+    Demand {
+        identifier: Identifier::Address(IpAddr::V4(address)),
+        ..demand("p", 1, LONG)
+    }
+}
+
+/// The client of this machine under a policy, as the proxy counts it.
+fn local(policy: &str) -> Demand<'_> {
+    Demand {
+        identifier: Identifier::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        ..demand(policy, 1, LONG)
+    }
+}
+
+/// An identifier whose slot a server has.
+fn on(cluster: &Cluster, server: usize) -> Demand<'static> {
+    let found = (0..)
+        .map(nth)
+        .find(|demand| cluster.owner(cluster.slot(demand)) == server);
+    found.expect("one of very many")
+}
+
+/// A policy's name under which the client of this machine is counted by a server.
+fn policy_on(cluster: &Cluster, server: usize) -> String {
+    let mut names = (0..).map(|number| format!("p{number}"));
+    let found = names.find(|name| cluster.owner(cluster.slot(&local(name))) == server);
+    found.expect("one of very many")
+}
+
+/// How many counters a server holds.
+fn counters(server: &RedisServer) -> u64 {
+    redis::cmd("DBSIZE")
+        .query(&mut server.client())
+        .expect("an answer")
+}
+
+/// The number of units in all counters of a policy on a server.
+fn units(server: &RedisServer, policy: &str) -> u64 {
+    let mut client = server.client();
+    let keys: Vec<String> =
+        redis::Commands::keys(&mut client, format!("rl:*:{policy}:*")).expect("keys");
+    let count = |key| redis::Commands::get::<_, u64>(&mut client, key).expect("a count");
+    keys.into_iter().map(count).sum()
+}
+
+async fn decides(store: &Store, demand: Demand<'_>) {
+    eventually("a decision", async || {
+        take_group(store, &[demand], At::Now).await.is_ok()
+    })
+    .await;
+}
+
+fn app(cluster: &Cluster, upstream: &Upstream, policies: &str) -> App {
+    App::start(&format!(
+        "upstream: {{address: '{}'}}\nthreads: 1\n\
+         store: {{{}, namespace: test, budget: 250ms, denial_cache: 0s}}\npolicies:\n{policies}",
+        upstream.address,
+        cluster.section(),
+    ))
+}
+
+fn decided(policy: &str, decision: &str, by: &str) -> String {
+    format!(
+        "slidegate_decisions_total{{decided_by=\"{by}\",decision=\"{decision}\",mode=\"enforce\",plan=\"\",policy=\"{policy}\"}}"
+    )
+}
+
+async fn get(app: &App) -> u16 {
+    reqwest::get(app.url("/"))
+        .await
+        .expect("an answer")
+        .status()
+        .as_u16()
+}
+
+/// Requests without end until told to stop; how many the store admitted and charged.
+fn requests(
+    store: Arc<Store>,
+    demands: Vec<Demand<'static>>,
+) -> (Arc<AtomicBool>, Arc<AtomicU64>, tokio::task::JoinHandle<()>) {
+    let (stop, admitted) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let (stopped, count) = (Arc::clone(&stop), Arc::clone(&admitted));
+    let task = tokio::spawn(async move {
+        while !stopped.load(Ordering::Relaxed) {
+            for demand in &demands {
+                if let Ok(decisions) = take_group(&store, &[*demand], At::Now).await {
+                    assert!(decisions[0].charged);
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    });
+    (stop, admitted, task)
+}
+
+#[tokio::test]
+async fn every_identifier_is_counted_where_its_slot_is_and_nowhere_else() {
+    let cluster = Cluster::start(3, 0).await;
+    let store = cluster.store();
+    for turn in 0..2 {
+        for who in 0..300 {
+            let decision = take(&store, nth(who), At::Now).await;
+            assert_eq!(decision.counts.current, turn, "{who}");
+        }
+    }
+    let held: Vec<_> = cluster.servers.iter().map(counters).collect();
+    assert_eq!(held.iter().sum::<u64>(), 300);
+    assert!(held.iter().all(|held| *held > 50), "{held:?}");
+}
+
+#[tokio::test]
+async fn requests_of_one_moment_are_decided_each_on_its_own_over_all_servers() {
+    let cluster = Cluster::start(3, 0).await;
+    let store = Arc::new(cluster.store());
+    let tasks: Vec<_> = (0..600)
+        .map(|number| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { take(&store, nth(number % 200), At::Now).await.charged })
+        })
+        .collect();
+    for task in tasks {
+        assert!(task.await.expect("no panic"));
+    }
+    for who in 0..200 {
+        assert_eq!(counts(&store, nth(who), At::Now).await, (3, 0), "{who}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_denies_has_what_others_charged_elsewhere_given_back() {
+    let (cluster, upstream) = (Cluster::start(3, 0).await, Upstream::start());
+    let (narrow, wide) = (policy_on(&cluster, 1), policy_on(&cluster, 2));
+    let app = app(
+        &cluster,
+        &upstream,
+        &format!("- {{name: {narrow}, limits: [3/366d]}}\n- {{name: {wide}, limits: [100/366d]}}"),
+    );
+    let mut statuses = Vec::new();
+    for _ in 0..8 {
+        statuses.push(get(&app).await);
+    }
+    assert_eq!(statuses, [200, 200, 200, 429, 429, 429, 429, 429]);
+    app.metric_becomes("slidegate_give_backs_total{result=\"done\"}", 5.0)
+        .await;
+    assert_eq!(units(&cluster.servers[1], &narrow), 3);
+    assert_eq!(
+        units(&cluster.servers[2], &wide),
+        3,
+        "as many as were admitted"
+    );
+}
+
+#[tokio::test]
+async fn what_is_charged_by_the_response_is_charged_in_every_slot() {
+    let (cluster, upstream) = (Cluster::start(3, 0).await, Upstream::start());
+    let names = [policy_on(&cluster, 0), policy_on(&cluster, 2)];
+    let policies = names
+        .each_ref()
+        .map(|name| format!("- {{name: {name}, limits: [100/366d], charge_on: [401]}}\n"));
+    let app = app(&cluster, &upstream, &policies.concat());
+    for status in [401, 200, 401] {
+        let url = app.url(&format!("/status/{status}"));
+        assert_eq!(reqwest::get(url).await.expect("an answer").status(), status);
+    }
+    assert_eq!(units(&cluster.servers[0], &names[0]), 2);
+    assert_eq!(units(&cluster.servers[2], &names[1]), 2);
+}
+
+#[tokio::test]
+async fn a_reply_past_the_budget_that_tells_of_a_charge_is_given_back_if_the_request_was_denied() {
+    let (cluster, upstream) = (Cluster::start(3, 0).await, Upstream::start());
+    let (denies, frozen) = (policy_on(&cluster, 1), policy_on(&cluster, 2));
+    let app = app(
+        &cluster,
+        &upstream,
+        &format!(
+            "- {{name: {denies}, limits: [1/366d]}}\n- {{name: {frozen}, limits: [100/366d]}}"
+        ),
+    );
+    assert_eq!(get(&app).await, 200);
+    cluster.servers[2].pause();
+    assert_eq!(get(&app).await, 429, "any denial counts");
+    cluster.servers[2].resume();
+    app.metric_becomes("slidegate_give_backs_total{result=\"done\"}", 1.0)
+        .await;
+    assert_eq!(
+        units(&cluster.servers[2], &frozen),
+        1,
+        "the first request's"
+    );
+}
+
+#[tokio::test]
+async fn a_slot_that_fails_goes_by_its_policy_s_failure_mode_and_the_others_by_redis() {
+    let (mut cluster, upstream) = (Cluster::start(3, 0).await, Upstream::start());
+    let (sound, gone) = (policy_on(&cluster, 1), policy_on(&cluster, 2));
+    let app = app(
+        &cluster,
+        &upstream,
+        &format!(
+            "- {{name: {sound}, limits: [100/366d]}}\n\
+             - {{name: {gone}, limits: [100/366d], failure_mode: deny}}"
+        ),
+    );
+    assert_eq!(get(&app).await, 200);
+    cluster.bear_gaps();
+    cluster.servers[2].kill();
+    assert_eq!(get(&app).await, 503);
+    app.metric_becomes("slidegate_give_backs_total{result=\"done\"}", 1.0)
+        .await;
+    assert_eq!(
+        units(&cluster.servers[1], &sound),
+        1,
+        "a request that did not pass is not charged"
+    );
+    assert_eq!(app.metric("slidegate_store_breaker_tripped").await, 1.0);
+    assert_eq!(
+        app.metric(&decided(&gone, "deny", "failure_mode")).await,
+        1.0
+    );
+
+    cluster.servers[2].restart();
+    eventually("Redis decides all again", async || get(&app).await == 200).await;
+    assert_eq!(units(&cluster.servers[2], &gone), 1);
+    app.metric_becomes("slidegate_store_breaker_tripped", 0.0)
+        .await;
+}
+
+#[tokio::test]
+async fn a_frozen_server_costs_only_its_own_slots() {
+    let cluster = Cluster::start(3, 0).await;
+    let store = configured_store_with(&cluster, "250ms");
+    let (frozen, sound) = (on(&cluster, 2), on(&cluster, 1));
+    for demand in [frozen, sound] {
+        decides(&store, demand).await;
+    }
+    cluster.bear_gaps();
+    cluster.servers[2].pause();
+    eventually("it is given up", async || {
+        let reply = take_group(&store, &[frozen], At::Now).await;
+        assert!(take_group(&store, &[sound], At::Now).await.is_ok());
+        reply == Err(StoreError::Disconnected)
+    })
+    .await;
+    cluster.servers[2].resume();
+    decides(&store, frozen).await;
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_under_load_loses_and_doubles_no_unit() {
+    let cluster = Cluster::start(3, 0).await;
+    let store = Arc::new(cluster.store());
+    let first = on(&cluster, 0);
+    let slot = cluster.slot(&first);
+    let both: Vec<_> = (0..)
+        .map(nth)
+        .filter(|one| cluster.slot(one) == slot)
+        .take(1)
+        .collect();
+    take(&store, first, At::Now).await;
+    let before = counts(&store, both[0], At::Now).await.0;
+    let (stop, admitted, task) = requests(Arc::clone(&store), both.clone());
+    for (from, to) in [(0, 1), (1, 2), (2, 0), (0, 2)] {
+        cluster.begin_move(slot, from, to);
+        let so_far = admitted.load(Ordering::Relaxed);
+        cluster.end_move(slot, from, to);
+        eventually("the new one decides", async || {
+            tokio::task::yield_now().await;
+            admitted.load(Ordering::Relaxed) > so_far + 10
+        })
+        .await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    task.await.expect("no panic");
+    let after = counts(&store, both[0], At::Now).await.0;
+    assert_eq!(after - before, admitted.load(Ordering::Relaxed));
+    assert_eq!(cluster.owner(slot), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_gets_its_first_slot_is_asked_as_soon_as_it_has_the_counters() {
+    let mut cluster = Cluster::start(3, 0).await;
+    let store = cluster.store();
+    let demand = on(&cluster, 0);
+    let slot = cluster.slot(&demand);
+    // Both windows, so that all keys are there to be moved.
+    let window = demand.limit.window().seconds();
+    let now = take(&store, demand, At::Now).await.now.as_millis() / 1000 / window;
+    let key = format!("rl:{{test:p:{}}}:{window}:{}", demand.identifier, now - 1);
+    let _: () = redis::Commands::set(&mut cluster.servers[0].client(), key, 0).expect("OK");
+
+    let new = cluster.add().await;
+    cluster.begin_move(slot, 0, new);
+    let keys: Vec<String> = ask(
+        &cluster.servers[0],
+        &["GETKEYSINSLOT", &slot.to_string(), "9"],
+    )
+    .expect("keys");
+    let mut migrate = redis::cmd("MIGRATE");
+    migrate
+        .arg("127.0.0.1")
+        .arg(cluster.servers[new].port())
+        .arg("")
+        .arg(0)
+        .arg(5000)
+        .arg("KEYS")
+        .arg(keys);
+    migrate
+        .exec(&mut cluster.servers[0].client())
+        .expect("moved");
+    let decision = take(&store, demand, At::Now).await;
+    assert_eq!(
+        decision.counts.current, 1,
+        "the slot is still on its way, and its counters are there"
+    );
+    assert_eq!(counters(&cluster.servers[new]), 2);
+    cluster.end_move(slot, 0, new);
+    assert_eq!(take(&store, demand, At::Now).await.counts.current, 2);
+}
+
+#[tokio::test]
+async fn counters_that_are_split_while_their_slot_moves_are_refused_and_heal_by_themselves() {
+    let cluster = Cluster::start(3, 0).await;
+    let store = cluster.store();
+    let demand = on(&cluster, 0);
+    let slot = cluster.slot(&demand);
+    decides(&store, on(&cluster, 1)).await;
+    cluster.begin_move(slot, 0, 1);
+    // It has no counter on either side, so neither can know.
+    let reply = take_group(&store, &[demand], At::Now).await;
+    assert!(
+        matches!(&reply, Err(StoreError::Refused(text)) if text.starts_with("TRYAGAIN")),
+        "{reply:?}"
+    );
+    cluster.end_move(slot, 0, 1);
+    assert!(take(&store, demand, At::Now).await.charged);
+}
+
+#[tokio::test]
+async fn units_are_given_back_and_identifiers_forgotten_where_their_slot_has_moved() {
+    let cluster = Cluster::start(3, 0).await;
+    let store = cluster.store();
+    let demand = on(&cluster, 0);
+    let slot = cluster.slot(&demand);
+    let charged = take(&store, demand, At::Now).await;
+    take(&store, demand, At::Now).await;
+    cluster.begin_move(slot, 0, 1);
+    cluster.end_move(slot, 0, 1);
+    let back = GiveBack {
+        demand,
+        window_number: charged.position().number,
+    };
+    store.give_back(&[back]).await.expect("followed");
+    assert_eq!(counts(&store, demand, At::Now).await, (1, 0));
+
+    cluster.begin_move(slot, 1, 2);
+    cluster.end_move(slot, 1, 2);
+    store.forget(&[demand], At::Now).await.expect("followed");
+    assert_eq!(counts(&store, demand, At::Now).await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_killed_primary_costs_no_request_and_its_replica_decides() {
+    let (mut cluster, upstream) = (Cluster::start(3, 3).await, Upstream::start());
+    let name = policy_on(&cluster, 1);
+    let app = app(
+        &cluster,
+        &upstream,
+        &format!("- {{name: {name}, limits: [1000000/366d]}}"),
+    );
+    let by_store = decided(&name, "allow", "store");
+    assert_eq!(get(&app).await, 200);
+    app.metric_becomes(&by_store, 1.0).await;
+    let slot = cluster.slot(&local(&name));
+    cluster.servers[1].kill();
+    eventually("the replica has the slot", async || {
+        assert_eq!(get(&app).await, 200, "whatever happens to the primary");
+        cluster.owner(slot) == 4
+    })
+    .await;
+    let before = app.metric(&by_store).await;
+    eventually("Redis decides again", async || {
+        assert_eq!(get(&app).await, 200);
+        app.metric(&by_store).await > before
+    })
+    .await;
+    assert!(
+        units(&cluster.servers[4], &name) > 1,
+        "what the primary had told it, and more"
+    );
+
+    // The old one comes back as a replica of the new one, which goes on deciding.
+    cluster.servers[1].restart();
+    cluster.until_whole().await;
+    let before = app.metric(&by_store).await;
+    eventually("Redis decides on", async || {
+        assert_eq!(get(&app).await, 200);
+        app.metric(&by_store).await > before + 10.0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_absent_at_start_or_restarted_whole_is_found() {
+    let trace = Trace::start();
+    let mut cluster = Cluster::start(3, 0).await;
+    for server in &mut cluster.servers {
+        server.kill();
+    }
+    let store = configured_store_with(&cluster, "250ms");
+    for _ in 0..2 {
+        eventually("it is known to be away", async || {
+            take_group(&store, &[nth(1)], At::Now).await == Err(StoreError::Disconnected)
+        })
+        .await;
+        for server in &mut cluster.servers {
+            server.restart();
+        }
+        for who in 0..9 {
+            decides(&store, nth(who)).await;
+        }
+        for server in &mut cluster.servers {
+            server.kill();
+        }
+    }
+    let told = trace.text().matches("No server tells the slots").count();
+    assert!(
+        (1..20).contains(&told),
+        "once for each reason: {}",
+        trace.text()
+    );
+}
+
+#[tokio::test]
+async fn one_address_of_many_is_enough_to_find_all() {
+    let cluster = Cluster::start(3, 0).await;
+    let gone = RedisServer::absent();
+    let store = configured_store(&format!(
+        "{{url: '{}', namespace: test, cluster: {{addresses: ['127.0.0.1:{}']}}}}",
+        gone.url(),
+        cluster.servers[1].port()
+    ));
+    for who in 0..30 {
+        take(&store, nth(who), At::Now).await;
+    }
+    assert!(cluster.servers.iter().all(|server| counters(server) > 0));
+}
+
+#[tokio::test]
+async fn a_user_of_a_cluster_needs_no_more_rights_than_the_readme_tells() {
+    let cluster = Cluster::of_one().await;
+    let readme = include_str!("../lua/README.md");
+    assert!(readme.contains("in a cluster `+cluster|slots` too"));
+    let mut lines = readme.lines();
+    let rights = lines
+        .find(|line| line.contains("ACL SETUSER"))
+        .expect("the line");
+    let mut command = redis::cmd("ACL");
+    command
+        .arg(rights.split_whitespace().skip(1).collect::<Vec<_>>())
+        .arg("+cluster|slots");
+    command.exec(&mut cluster.servers[0].client()).expect("OK");
+    let url = cluster.servers[0]
+        .url()
+        .replace("//", "//slidegate:password@");
+    let store = configured_store(&format!("{{url: '{url}', namespace: test, cluster: {{}}}}"));
+    assert!(take(&store, nth(1), At::Now).await.charged);
+    store.forget(&[nth(1)], At::Now).await.expect("allowed");
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_part_of_a_cluster_is_told_apart() {
+    let (trace, server) = (Trace::start(), RedisServer::start());
+    let store = configured_store(&format!("{{url: '{}', cluster: {{}}}}", server.url()));
+    let reply = take_group(&store, &[nth(1)], At::Now).await;
+    assert_eq!(reply, Err(StoreError::Disconnected));
+    assert!(
+        trace
+            .text()
+            .contains("This instance has cluster support disabled"),
+        "{}",
+        trace.text()
+    );
+}
+
+fn configured_store_with(cluster: &Cluster, budget: &str) -> Store {
+    let section = format!(
+        "{{{}, namespace: test, budget: {budget}}}",
+        cluster.section()
+    );
+    let runtime = tokio::runtime::Handle::current();
+    let clock = slidegate::clock::Clock::system();
+    Store::Redis(slidegate::store::RedisStore::open(
+        settings(&section),
+        clock,
+        &runtime,
+    ))
+}

@@ -1,0 +1,238 @@
+//! A cluster of one's own.
+
+use redis::{Cmd, FromRedisValue, RedisResult};
+use slidegate::store::{Demand, Store};
+
+use super::redis::{RedisServer, configured_store, eventually};
+
+/// The slots of a cluster.
+pub const SLOTS: u16 = 16_384;
+
+/// Running servers that know of each other.
+pub struct Cluster {
+    /// The primaries first, which share the slots, then as many replicas as were asked for, of the first,
+    /// the second and so on.
+    pub servers: Vec<RedisServer>,
+}
+
+impl Cluster {
+    /// One primary that has all slots.
+    pub async fn of_one() -> Self {
+        Self::start(1, 0).await
+    }
+
+    /// One that takes writes to every slot, with no, or one replica for each primary.
+    pub async fn start(primaries: u16, replicas: u16) -> Self {
+        let servers: Vec<_> = (0..primaries + replicas)
+            .map(|_| RedisServer::start_for_cluster(&[]))
+            .collect();
+        let cluster = Self { servers };
+        for (index, server) in (0..primaries).zip(&cluster.servers) {
+            let part = |index| u32::from(SLOTS) * u32::from(index) / u32::from(primaries);
+            tell(
+                server,
+                &[
+                    "ADDSLOTSRANGE",
+                    &part(index).to_string(),
+                    &(part(index + 1) - 1).to_string(),
+                ],
+            );
+        }
+        for server in &cluster.servers[1..] {
+            cluster.meet(server);
+        }
+        let all = cluster.servers.len();
+        for server in &cluster.servers {
+            eventually("all know of each other", async || {
+                info(server).contains(&format!("cluster_known_nodes:{all}"))
+            })
+            .await;
+        }
+        for (primary, replica) in cluster
+            .servers
+            .iter()
+            .zip(&cluster.servers[primaries.into()..])
+        {
+            let id: String = ask(primary, &["MYID"]).expect("an id");
+            eventually("the replica takes its primary", async || {
+                ask::<String>(replica, &["REPLICATE", &id]).is_ok()
+            })
+            .await;
+            eventually("it is in step", async || {
+                let info: String = redis::cmd("INFO")
+                    .arg("replication")
+                    .query(&mut replica.client())
+                    .expect("an answer");
+                info.contains("master_link_status:up")
+            })
+            .await;
+        }
+        cluster.until_whole().await;
+        cluster
+    }
+
+    /// A further server, without slots.
+    pub async fn add(&mut self) -> usize {
+        self.servers.push(RedisServer::start_for_cluster(&[]));
+        let all = self.servers.len();
+        self.meet(&self.servers[all - 1]);
+        for server in &self.servers {
+            eventually("all know of it", async || {
+                info(server).contains(&format!("cluster_known_nodes:{all}"))
+            })
+            .await;
+        }
+        eventually("it takes the cluster for whole", async || {
+            info(&self.servers[all - 1]).contains("cluster_state:ok")
+        })
+        .await;
+        all - 1
+    }
+
+    /// Has each server answer for its slots though others are not there.
+    pub fn bear_gaps(&self) {
+        for server in &self.servers {
+            let mut bear = redis::cmd("CONFIG");
+            bear.arg("SET")
+                .arg("cluster-require-full-coverage")
+                .arg("no");
+            bear.exec(&mut server.client()).expect("OK");
+        }
+    }
+
+    fn meet(&self, server: &RedisServer) {
+        let (port, bus) = (server.port().to_string(), server.bus().to_string());
+        tell(&self.servers[0], &["MEET", "127.0.0.1", &port, &bus]);
+    }
+
+    /// Until every server takes calls for all slots.
+    pub async fn until_whole(&self) {
+        for server in &self.servers {
+            eventually("the cluster is whole", async || {
+                let info = info(server);
+                info.contains("cluster_state:ok") && info.contains("cluster_slots_assigned:16384")
+            })
+            .await;
+        }
+    }
+
+    /// What stands under `store` in a configuration that leads to it.
+    pub fn section(&self) -> String {
+        let url = self.servers[0].url();
+        let others: Vec<_> = self.servers[1..]
+            .iter()
+            .map(|server| format!("'127.0.0.1:{}'", server.port()))
+            .collect();
+        let addresses = format!("addresses: [{}]", others.join(", "));
+        let addresses = if others.is_empty() { "" } else { &addresses };
+        format!("url: '{url}', cluster: {{{addresses}}}")
+    }
+
+    /// A patient store on it, on the current runtime.
+    pub fn store(&self) -> Store {
+        configured_store(&format!("{{{}, namespace: test}}", self.section()))
+    }
+
+    /// The slot of the counters of `demand`, in the namespace `test`.
+    pub fn slot(&self, demand: &Demand<'_>) -> u16 {
+        let tag = format!("{{test:{}:{}}}", demand.policy, demand.identifier);
+        ask(&self.servers[0], &["KEYSLOT", &tag]).expect("a slot")
+    }
+
+    /// Which server has a slot, by what the first says: its place.
+    pub fn owner(&self, slot: u16) -> usize {
+        self.owner_by(0, slot)
+    }
+
+    /// Which server has a slot, by what one of them says.
+    pub fn owner_by(&self, told_by: usize, slot: u16) -> usize {
+        type Row = (u16, u16, Vec<redis::Value>);
+        let rows: Vec<Vec<redis::Value>> = ask(&self.servers[told_by], &["SLOTS"]).expect("slots");
+        let port = rows.into_iter().find_map(|row| {
+            let row: Row = (
+                redis::from_redis_value(row[0].clone()).expect("a slot"),
+                redis::from_redis_value(row[1].clone()).expect("a slot"),
+                redis::from_redis_value(row[2].clone()).expect("a server"),
+            );
+            let port: u16 = redis::from_redis_value(row.2[1].clone()).expect("a port");
+            (row.0..=row.1).contains(&slot).then_some(port)
+        });
+        let place = self
+            .servers
+            .iter()
+            .position(|server| Some(server.port()) == port);
+        place.expect("one of ours")
+    }
+
+    /// Puts a slot on its way from one server to another.
+    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        let (slot, [from, to]) = (
+            slot.to_string(),
+            [from, to].map(|place| &self.servers[place]),
+        );
+        let id = |server| ask::<String>(server, &["MYID"]).expect("an id");
+        tell(to, &["SETSLOT", &slot, "IMPORTING", &id(from)]);
+        tell(from, &["SETSLOT", &slot, "MIGRATING", &id(to)]);
+    }
+
+    /// Moves what the slot holds, and then the slot.
+    pub fn end_move(&self, slot: u16, from: usize, to: usize) {
+        let (number, [from, to]) = (
+            slot.to_string(),
+            [from, to].map(|place| &self.servers[place]),
+        );
+        loop {
+            let keys: Vec<String> = ask(from, &["GETKEYSINSLOT", &number, "100"]).expect("keys");
+            if keys.is_empty() {
+                break;
+            }
+            let mut migrate = redis::cmd("MIGRATE");
+            migrate
+                .arg("127.0.0.1")
+                .arg(to.port())
+                .arg("")
+                .arg(0)
+                .arg(5000)
+                .arg("KEYS")
+                .arg(keys);
+            migrate.exec(&mut from.client()).expect("moved");
+        }
+        let id: String = ask(to, &["MYID"]).expect("an id");
+        // Whoever gets it first; then whoever had it, and all others.
+        let others = self
+            .servers
+            .iter()
+            .filter(|server| server.port() != to.port());
+        for server in [to].into_iter().chain(others) {
+            let done: RedisResult<String> = ask(server, &["SETSLOT", &number, "NODE", &id]);
+            // A replica is told by its primary.
+            assert!(
+                done.is_ok() || info_of(server).contains("role:slave"),
+                "{done:?}"
+            );
+        }
+    }
+}
+
+/// The answer to a subcommand of `CLUSTER`.
+pub fn ask<T: FromRedisValue>(server: &RedisServer, words: &[&str]) -> RedisResult<T> {
+    Cmd::new()
+        .arg("CLUSTER")
+        .arg(words)
+        .query(&mut server.client())
+}
+
+fn tell(server: &RedisServer, words: &[&str]) {
+    ask::<redis::Value>(server, words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+}
+
+fn info(server: &RedisServer) -> String {
+    ask(server, &["INFO"]).expect("an answer")
+}
+
+fn info_of(server: &RedisServer) -> String {
+    redis::cmd("INFO")
+        .arg("replication")
+        .query(&mut server.client())
+        .expect("an answer")
+}
