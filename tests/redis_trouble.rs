@@ -186,6 +186,23 @@ async fn a_server_that_comes_back_loading_decides_as_soon_as_it_has() {
     slidegate.redis_decides().await;
 }
 
+#[tokio::test]
+async fn a_server_that_is_busy_with_a_script_of_others_is_left_alone_until_it_is_killed() {
+    let server = RedisServer::start_with(&["--busy-reply-threshold", "5"]);
+    let (mut client, mut slidegate) = (server.client(), begin_as(USER, &server));
+    for _ in 0..2 {
+        slidegate.redis_decides().await;
+        let mut endless = redis::cmd("EVAL");
+        endless.arg("while true do end").arg(0);
+        let script = run_meanwhile(&server, endless);
+        slidegate.trips("BUSY").await;
+        run(&mut client, "SCRIPT KILL");
+        script.join().expect("no panic").expect_err("it was killed");
+    }
+    slidegate.redis_decides().await;
+    slidegate.each_was_counted_once(&server).await;
+}
+
 /// Redis decides; the trouble begins, the log has Redis's word for it, no request asks it; the trouble ends,
 /// Redis decides, and has counted each request once.
 async fn trips_and_heals(login: &str, begin: &[&str], told: &str, end: &str) {
