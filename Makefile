@@ -13,7 +13,8 @@ run: ## Build and start slidegate; UPSTREAM=host:port and REDIS_URL=redis://host
 # Debian keeps nginx where the search path of ordinary users does not look.
 test: export PATH := $(PATH):/usr/sbin:/sbin
 test: ## Run every test
-	@scripts/require.sh cargo cmake cc curl nginx openssl redis-server
+	@scripts/require.sh cargo cmake cc curl nginx openssl redis-server \
+		unshare mount ip iptables dnsmasq
 	@scripts/timed.sh cargo test --locked
 
 lint: export RUSTDOCFLAGS := -D warnings

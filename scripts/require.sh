@@ -19,6 +19,9 @@ package() {
     case $1 in
     cc) echo gcc libc6-dev ;;
     curl) echo curl ca-certificates ;;
+    dnsmasq) echo dnsmasq-base ;;
+    ip) echo iproute2 ;;
+    unshare) echo util-linux ;;
     *) echo "$1" ;;
     esac
 }

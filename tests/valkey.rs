@@ -1,10 +1,8 @@
 //! Valkey keeps the promises too: the tests of the store, run once more over `valkey-server`.
 
-use std::{
-    env,
-    io::{self, Write as _},
-    process::Command,
-};
+use std::{env, process::Command};
+
+use crate::support::skip::skip;
 
 /// The tests that start a server, but for those that start proxies before it.
 const AREAS: [&str; 6] = [
@@ -23,9 +21,7 @@ fn the_tests_of_the_store_hold_over_valkey() {
         return;
     }
     if Command::new(SERVER).arg("--version").output().is_err() {
-        // Not by a macro: the output of a test that passes is not shown.
-        let skipped = format!("SKIPPED: {SERVER} is not installed; Valkey was not tested\n");
-        io::stderr().write_all(skipped.as_bytes()).expect("written");
+        skip(&format!("{SERVER} is not installed; Valkey was not tested"));
         return;
     }
     let program = env::current_exe().expect("this test has a program");

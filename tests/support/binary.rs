@@ -105,6 +105,11 @@ impl Binary {
         assert!(sent.expect("kill runs").success());
     }
 
+    /// Whether it has.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_some()
+    }
+
     /// Its exit code, once it has ended.
     pub fn exit_code(mut self) -> Option<i32> {
         self.child.wait().expect("it is our child").code()

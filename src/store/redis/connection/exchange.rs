@@ -154,9 +154,10 @@ const TIMEOUTS: u32 = 3;
 
 /// What a server says that may still answer, but is not the one to ask, or not now. Another
 /// connection may lead to another server: after a fail-over the old one often lives on as a replica.
-const WRONG_SERVER: [&str; 7] = [
+const WRONG_SERVER: [&str; 8] = [
     "READONLY",
     "LOADING",
+    "BUSY",
     "MASTERDOWN",
     "MISCONF",
     "NOREPLICAS",
