@@ -99,6 +99,7 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
 
     let readiness = Readiness::default();
     let gateway = Gateway {
+        clients: Arc::new(config.clients),
         limiter: limiter.clone(),
         upstream,
         responder: Arc::new(Responder::new(config.responses, limiter.policies())),

@@ -25,7 +25,7 @@ pub use substitute::{Environment, VariableError};
 use self::section::NamedFiles;
 use crate::{
     limiter::LimiterSettings,
-    policy::{IdentifierHasher, Policy},
+    policy::{ClientRule, IdentifierHasher, Policy},
     proxy::{response::ResponseSettings, upstream::UpstreamSettings},
     server::ServerSettings,
     store::{MemorySettings, RedisSettings},
@@ -48,6 +48,8 @@ pub struct Config {
     pub responses: ResponseSettings,
     /// In configuration order; at least one.
     pub policies: Vec<Policy>,
+    /// How the client is found behind other proxies.
+    pub clients: ClientRule,
     /// How identifiers are made.
     pub hasher: IdentifierHasher,
     /// How log lines are written.

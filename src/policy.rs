@@ -5,15 +5,19 @@
 //! ask about a [`RequestView`], and the identifier each of them counts. The
 //! limiter makes the groups of demands from it.
 
+mod cidr;
+mod client;
 mod identifier;
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub use cidr::{Cidr, CidrSet, ParseCidrError};
+pub use client::{Client, ClientHeader, ClientRule, TrustedProxies};
 pub use identifier::{
-    Client, Identifier, IdentifierHasher, IdentifierRule, IdentifierSource, KeyTooLong,
-    MAX_HEADER_VALUE, MissingIdentifier, ParseIdentifierError, ParseIdentifierSourceError, Refusal,
+    Identifier, IdentifierHasher, IdentifierRule, IdentifierSource, KeyTooLong, MAX_HEADER_VALUE,
+    MissingIdentifier, ParseIdentifierError, ParseIdentifierSourceError, Refusal,
 };
 
 use crate::ratelimit::{Algorithm, Cost, Limit};
@@ -23,8 +27,10 @@ use crate::ratelimit::{Algorithm, Cost, Limit};
 pub struct RequestView<'a> {
     /// Method, target and headers as received.
     pub head: &'a http::request::Parts,
-    /// Who sent it, as far as the network tells.
+    /// Who sent it, as a [`ClientRule`] found it.
     pub client: Client,
+    /// Whether the peer that handed it over is a trusted proxy, so that what it adds counts.
+    pub peer_is_trusted: bool,
 }
 
 /// Every policy, in configuration order.

@@ -25,13 +25,15 @@ use crate::{
     clock,
     limiter::{Intent, Limiter, Outcome, Verdict},
     metrics::Metrics,
-    policy::{Client, RequestView},
+    policy::{Client, ClientRule, RequestView},
     server::Readiness,
 };
 
 /// The proxy in front of the upstream.
 #[derive(Clone, Debug)]
 pub struct Gateway {
+    /// Finds the client behind other proxies.
+    pub clients: Arc<ClientRule>,
     /// Decides on requests.
     pub limiter: Arc<Limiter>,
     /// Where they go.
@@ -52,6 +54,7 @@ pub struct RequestState {
     started: Instant,
     /// Who was counted, and whom the upstream is told of: one and the same.
     client: Client,
+    peer_is_trusted: bool,
     verdict: Option<Verdict>,
     /// The request's place in the turn of the upstream's addresses, once it has one.
     turn: Option<usize>,
@@ -68,6 +71,7 @@ impl ProxyHttp for Gateway {
         RequestState {
             started: clock::instant(),
             client: Client::Unix,
+            peer_is_trusted: false,
             verdict: None,
             turn: None,
             attempts: 0,
@@ -80,7 +84,7 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         state: &mut RequestState,
     ) -> pingora::Result<()> {
-        state.client = request::client(session);
+        (state.client, state.peer_is_trusted) = request::client(session, &self.clients);
         request::bound_waiting(session, self.readiness.is_ready());
         Ok(())
     }
@@ -100,6 +104,7 @@ impl ProxyHttp for Gateway {
         let view = RequestView {
             head: session.req_header(),
             client: state.client,
+            peer_is_trusted: state.peer_is_trusted,
         };
         let verdict = self.limiter.check(&view, Intent::Take).await;
         let added = clock::elapsed(state.started);
@@ -147,7 +152,7 @@ impl ProxyHttp for Gateway {
         head: &mut RequestHeader,
         state: &mut RequestState,
     ) -> pingora::Result<()> {
-        request::forward(head, state.client)
+        request::forward(head, state.client, state.peer_is_trusted)
     }
 
     async fn response_filter(

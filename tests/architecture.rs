@@ -72,7 +72,15 @@ const PURE_CRATES: &[(&str, &[&str])] = &[
     ("ratelimit", &["thiserror"]),
     (
         "policy",
-        &["base64", "blake3", "http", "smallvec", "thiserror"],
+        &[
+            "base64",
+            "blake3",
+            "http",
+            "ipnet",
+            "proptest",
+            "smallvec",
+            "thiserror",
+        ],
     ),
 ];
 

@@ -15,7 +15,10 @@ use std::{
 
 use slidegate::{
     config::{Config, ConfigError},
-    policy::{Charge, FailureMode, IdentifierSource, MissingIdentifier, Mode},
+    policy::{
+        Charge, ClientHeader, FailureMode, IdentifierSource, MissingIdentifier, Mode,
+        TrustedProxies,
+    },
     proxy::response::{ErrorBody, ResetFormat},
     store::{ClientFiles, Password, Topology},
 };
@@ -130,7 +133,7 @@ fn every_setting_arrives_where_it_belongs() {
          store: {url: 'rediss://user@name/2', password_file: /3, tls: {ca: /4, certificate: /5, key: /6},\n\
            \x20sentinel: {addresses: [s7, 's8:9', '[::1]:10'], user: u11, password: p12}, budget: 12ms, denial_cache: 20s, namespace: n13, max_counters: 14,\n\
            \x20expected_replicas: 15}\n\
-         identity: {secret: sixteen, ipv6_prefix: 17}\n\
+         identity: {secret: sixteen, ipv6_prefix: 17, trusted_proxies: [10.18.0.0/16], client_ip_header: forwarded}\n\
          responses: {x_ratelimit: false, ratelimit: false}\n\
          policies: [{name: p, limits: [18/19s], algorithm: sliding_window_counter, cost: 2,\n\
            \x20failure_mode: allow}]",
@@ -171,6 +174,12 @@ fn every_setting_arrives_where_it_belongs() {
     assert_eq!(config.limiter.expected_replicas.get(), 15);
     assert_eq!(seconds(config.limiter.denial_cache), 20);
     assert!(format!("{:?}", config.hasher).contains("17"));
+    assert_eq!(config.clients.header, ClientHeader::Forwarded);
+    let ranges = match &config.clients.trusted {
+        TrustedProxies::Ranges(ranges) => ranges.to_string(),
+        TrustedProxies::Hops(hops) => hops.to_string(),
+    };
+    assert_eq!(ranges, "10.18.0.0/16");
     assert!(!config.responses.x_ratelimit && !config.responses.ratelimit);
     let policy = &config.policies[0];
     assert_eq!(policy.limits[0].limit.to_string(), "18/19s");
@@ -200,6 +209,14 @@ fn what_is_allowed_and_risky_is_warned_about() {
     let told = warnings("store: {expected_replicas: 3}\npolicies: [{name: a, limits: [10/1m]}]");
     assert!(
         matches!(told.as_slice(), [one] if one.contains("counts alone")),
+        "{told:?}"
+    );
+    let everybody = "identity: {trusted_proxies: [0.0.0.0/0]}";
+    let told = warnings(&format!(
+        "{everybody}\npolicies: [{{name: a, limits: [10/1m]}}]"
+    ));
+    assert!(
+        matches!(told.as_slice(), [one] if one.contains("any address as its own")),
         "{told:?}"
     );
     let told = warnings("policies: [{name: a, limits: [10/1m, 3/1s], cost: 5}]");

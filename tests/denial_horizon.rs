@@ -293,6 +293,7 @@ impl Direct {
         let view = RequestView {
             head: &head,
             client: Client::Unix,
+            peer_is_trusted: false,
         };
         self.limiter.check(&view, intent).await
     }

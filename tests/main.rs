@@ -6,6 +6,7 @@ mod architecture;
 mod atomicity;
 mod batching;
 mod cli;
+mod clients;
 mod clocks;
 mod config;
 mod denial_horizon;

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     config::{Choice as _, Config, ConfigError, Environment},
-    policy::{Charge, IdentifierSource, Policy},
+    policy::{Charge, ClientRule, IdentifierSource, Policy, TrustedProxies},
 };
 
 /// Prints the policies in force, the warnings, and `<path>: ok` to `out`.
@@ -20,6 +20,9 @@ pub fn check(path: &Path, env: &Environment<'_>, out: &mut dyn Write) -> Result<
     match &config.redis {
         Some(redis) => writeln!(out, "counters in Redis, namespace {}", redis.namespace)?,
         None => writeln!(out, "counters in memory")?,
+    }
+    if let Some(client) = client(&config.clients) {
+        writeln!(out, "client_ip from {client}")?;
     }
     for policy in &config.policies {
         print_policy(policy, out)?;
@@ -56,6 +59,17 @@ fn print_policy(policy: &Policy, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "    charge        {}", charge(policy))?;
     writeln!(out, "    mode          {}", policy.mode.name())?;
     writeln!(out, "    failure mode  {}", policy.failure_mode.name())
+}
+
+/// Where a client's address comes from, unless it is who connects.
+fn client(rule: &ClientRule) -> Option<String> {
+    let header = rule.header.name();
+    let proxies = match &rule.trusted {
+        TrustedProxies::Hops(0) => return None,
+        TrustedProxies::Hops(hops) => format!("{hops} trusted hops"),
+        TrustedProxies::Ranges(ranges) => format!("trusted proxies at {ranges}"),
+    };
+    Some(format!("{header}, past {proxies}"))
 }
 
 /// The sources in order, and what is done without any, where that can happen.

@@ -3,6 +3,7 @@
 //! Every part is read to its end whatever is wrong with it, so that one run finds every fault; only then
 //! is a missing part a reason to stop.
 
+mod identity;
 mod listeners;
 mod policy;
 mod redis;
@@ -25,7 +26,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let server = listeners::read(root);
     let upstream = root.section("upstream", |section| upstream::read(section, &server));
     let store = root.section("store", store::read);
-    let identity = root.section("identity", store::read_identity);
+    let identity = root.section("identity", identity::read);
     let responses = root.section("responses", responses::read);
     let near_limit_edges = root.section("near_limit", near_limit_edges);
     let log = root.section("log", log);
@@ -47,6 +48,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         },
         responses: responses?,
         policies,
+        clients: identity.clients,
         hasher: identity.hasher,
         log: log?,
         warnings,

@@ -27,6 +27,11 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// Whether it is a list, for a setting that may be a list or something else.
+    pub fn is_list(&self) -> bool {
+        matches!(self.node.value, Value::List(_))
+    }
+
     /// Reads it as a word.
     pub fn word<T, E>(self, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>
     where

@@ -208,7 +208,8 @@ impl<'a> Section<'a> {
         value
     }
 
-    fn field(&mut self, key: &'static str) -> Option<Field<'a>> {
+    /// The value of `key`, for a setting that has more than one form; `None` if it is absent.
+    pub fn field(&mut self, key: &'static str) -> Option<Field<'a>> {
         self.known.push(key);
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         Some(Field::new(&entry.node, self.path.key(key), self.reading))

@@ -13,7 +13,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::HeaderName;
 
-use super::RequestView;
+use super::{Client, RequestView};
 
 /// The value that is counted.
 ///
@@ -26,15 +26,6 @@ pub enum Identifier {
     /// A client address, IPv6 grouped by prefix.
     Address(IpAddr),
     /// A peer without an address.
-    Unix,
-}
-
-/// Who sent a request, as far as the network tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Client {
-    /// A peer with an address.
-    Address(IpAddr),
-    /// A peer on a unix socket.
     Unix,
 }
 
@@ -404,6 +395,7 @@ mod tests {
             &RequestView {
                 head: &head,
                 client,
+                peer_is_trusted: false,
             },
             &hasher(),
         )

@@ -8,14 +8,16 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_proxy::Session;
 use smallvec::SmallVec;
 
-use crate::policy::Client;
+use crate::policy::{Client, ClientRule};
 
-/// Who sent the request: the peer of its connection.
-pub(super) fn client(session: &Session) -> Client {
-    match session.client_addr().and_then(|address| address.as_inet()) {
-        Some(address) => Client::Address(address.ip()),
+/// Who sent the request, and whether the peer of its connection is a trusted proxy.
+pub(super) fn client(session: &Session, rule: &ClientRule) -> (Client, bool) {
+    let peer = match session.client_addr().and_then(|address| address.as_inet()) {
+        Some(address) => Client::from(address.ip()),
         None => Client::Unix,
-    }
+    };
+    let client = rule.client(peer, &session.req_header().headers);
+    (client, rule.trusts(peer))
 }
 
 /// Bounds how long the client may take, and how long its connection is kept.
@@ -34,11 +36,17 @@ pub(super) fn bound_waiting(session: &mut Session, keep_connections: bool) {
     session.set_write_timeout(Some(CLIENT_TIMEOUT));
 }
 
-/// Tells the upstream who the client is; what the client said of that itself is replaced.
+/// Tells the upstream who the client is; what the client said of that itself is replaced. A trusted proxy alone
+/// knows whether its client came by TLS, so its word for that is kept.
 ///
 /// # Errors
 /// None in practice: an address and a host that was accepted are header values.
-pub(super) fn forward(head: &mut RequestHeader, client: Client) -> pingora::Result<()> {
+pub(super) fn forward(
+    head: &mut RequestHeader,
+    client: Client,
+    peer_is_trusted: bool,
+) -> pingora::Result<()> {
+    let by_tls = peer_is_trusted && says_https(head);
     let spoofed: SmallVec<[HeaderName; 4]> = head
         .headers
         .keys()
@@ -54,11 +62,19 @@ pub(super) fn forward(head: &mut RequestHeader, client: Client) -> pingora::Resu
         }
         Client::Unix => {}
     }
-    head.insert_header("X-Forwarded-Proto", HeaderValue::from_static("http"))?;
+    let proto = if by_tls { "https" } else { "http" };
+    head.insert_header("X-Forwarded-Proto", HeaderValue::from_static(proto))?;
     if let Some(host) = head.headers.get(header::HOST).cloned() {
         head.insert_header("X-Forwarded-Host", host)?;
     }
     Ok(())
+}
+
+/// Whether `X-Forwarded-Proto` is there once and says that the client came by TLS.
+fn says_https(head: &RequestHeader) -> bool {
+    let mut lines = head.headers.get_all("x-forwarded-proto").iter();
+    let is_https = |line: &HeaderValue| line.as_bytes().eq_ignore_ascii_case(b"https");
+    lines.next().is_some_and(is_https) && lines.next().is_none()
 }
 
 /// Whether a header tells who the client is, or how it came: only a proxy may say that. Underscores count

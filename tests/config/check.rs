@@ -12,6 +12,7 @@ fn check_prints_the_policies_in_force_the_warnings_and_ok() {
     let path = folder.path().join("config.yaml");
     let text = "upstream: {address: app:3000}\n\
                 store: {url: 'redis://:hunter2@redis'}\n\
+                identity: {trusted_proxies: [10.0.0.0/9, 10.128.0.0/9]}\n\
                 policies:\n\
                 - {name: fair, limits: [10/1s, 1000/1h], identifier: [header:x-api-key], cost: 2}\n\
                 - {name: logins, limits: [5/15m], charge_on: [401, 403], mode: shadow}\n\
@@ -22,6 +23,7 @@ fn check_prints_the_policies_in_force_the_warnings_and_ok() {
     let told = String::from_utf8(out).expect("text");
     let expected = "\
 counters in Redis, namespace default
+client_ip from x-forwarded-for, past trusted proxies at 10.0.0.0/8
 policy fair
     identifier    header:x-api-key, else client_ip
     limit         10/1s as fair-1s, sliding_window_counter

@@ -1,6 +1,4 @@
-//! `store` and `identity`: where counters live and under whose name.
-//!
-//! The identity's secret is never shown. How a Redis is reached is `redis`'s.
+//! `store`: where counters live. How a Redis is reached is `redis`'s.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -10,7 +8,6 @@ use crate::{
         leaf::{Rejected, integer, name},
         section::Section,
     },
-    policy::IdentifierHasher,
     store::{MemorySettings, RedisSettings},
 };
 
@@ -20,13 +17,6 @@ pub struct Store {
     pub memory: MemorySettings,
     pub expected_replicas: NonZeroU32,
     pub denial_cache: Duration,
-}
-
-/// What `identity` says.
-pub struct Identity {
-    pub hasher: IdentifierHasher,
-    /// Whether the hasher's key is a secret.
-    pub keyed: bool,
 }
 
 pub fn read(section: &mut Section<'_>) -> Store {
@@ -57,19 +47,5 @@ pub fn read(section: &mut Section<'_>) -> Store {
         memory: MemorySettings { max_counters },
         expected_replicas: super::replicas(section),
         denial_cache,
-    }
-}
-
-pub fn read_identity(section: &mut Section<'_>) -> Identity {
-    let secret = section.secret("secret", |text| Ok::<_, Rejected>(text.to_owned()));
-    let secret = secret.filter(|secret| !secret.is_empty());
-    let default = IdentifierHasher::DEFAULT_IPV6_PREFIX;
-    let prefix = section.word("ipv6_prefix", default, |text| {
-        let prefix = integer(0..=128)(text)?;
-        Ok::<_, Rejected>(u8::try_from(prefix).expect("at most 128"))
-    });
-    Identity {
-        hasher: IdentifierHasher::new(secret.as_deref(), prefix),
-        keyed: secret.is_some(),
     }
 }

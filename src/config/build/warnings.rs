@@ -1,6 +1,6 @@
 //! What is allowed and still worth a word. Nothing here stops a start.
 
-use super::store::{Identity, Store};
+use super::{identity::Identity, store::Store};
 use crate::policy::{Charge, IdentifierSource, Mode, Policy};
 
 /// The warnings about where counters live, under whose name, and about `policies`.
@@ -8,6 +8,9 @@ pub fn of(policies: &[Policy], store: &Store, identity: &Identity) -> Vec<String
     let mut warnings = Vec::new();
     if store.redis.is_some() && !identity.keyed {
         warnings.push(FIXED_KEY.to_owned());
+    }
+    if identity.trusts_everybody {
+        warnings.push(EVERYBODY.to_owned());
     }
     let replicas = store.expected_replicas.get();
     if store.redis.is_none() && replicas > 1 {
@@ -56,6 +59,9 @@ fn mints_quota(policy: &Policy) -> Option<String> {
         )
     })
 }
+
+const EVERYBODY: &str = "identity.trusted_proxies holds every address, so whoever reaches the proxy can name \
+     any address as its own; list the proxies before this one";
 
 const FIXED_KEY: &str = "identity.secret is not set: a fixed key is used, so whoever reads Redis can \
      guess API keys offline; set the same secret on every proxy that shares the Redis";
