@@ -5,7 +5,8 @@
 //! 1. [`server`] accepts its connection on one of the workers and hands it to Pingora.
 //! 2. [`proxy`] makes a view of it: headers and client.
 //! 3. [`policy`] says which policies ask about it and whom each counts.
-//! 4. [`limiter`] asks the [`store`] in one call, which decides by [`ratelimit`] and charges all or nothing.
+//! 4. [`limiter`] asks the [`store`], which decides by [`ratelimit`] and charges all or nothing, in one call (in
+//!    a cluster one for each policy).
 //! 5. [`proxy`] sends it to the upstream, or answers 429, and tells the client its limits.
 //! 6. [`metrics`] counts what happened; [`observe`] shows it.
 //!

@@ -1,6 +1,7 @@
 //! From a request to a verdict: policy, then store, then what it means. The only caller of a store.
 //!
-//! [`Limiter::check`] asks every policy about a request in one call to the store, and
+//! [`Limiter::check`] asks every policy about a request in one call to the store, or on a cluster in one for
+//! each policy, all at once; and
 //! [`Limiter::settle`] completes it once the status of the response is known. What a verdict looks like in
 //! HTTP is deliberately absent.
 
@@ -232,18 +233,20 @@ impl Limiter {
         started: Instant,
     ) -> Instant {
         let took = clock::elapsed(started);
-        let mut told = None;
-        for error in replies.into_iter().filter_map(|reply| reply.as_ref().err()) {
-            if told != Some(error) {
-                self.store_failed(error);
-                told = Some(error);
+        let (mut told, mut asked) = (SmallVec::<[&StoreError; 2]>::new(), false);
+        for reply in replies {
+            match reply {
+                Err(error) => {
+                    if !told.contains(&error) {
+                        self.store_failed(error);
+                        told.push(error);
+                    }
+                    asked |= !matches!(error, StoreError::Disconnected | StoreError::Overloaded);
+                }
+                Ok(_) => asked = true,
             }
         }
-        let fast = matches!(
-            told,
-            Some(StoreError::Disconnected | StoreError::Overloaded)
-        );
-        if self.store.is_remote() && !fast {
+        if self.store.is_remote() && asked {
             self.metrics.store_duration.observe(took.as_secs_f64());
         }
         started + took
@@ -427,5 +430,6 @@ impl Limiter {
     }
 }
 
-/// Calls under way that no request waits for; each lasts no longer than the budget.
+/// Calls under way that no request waits for; each lasts no longer than the budget, or than a late reply is
+/// waited for.
 const MAX_UNAWAITED: usize = 1024;

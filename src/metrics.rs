@@ -71,6 +71,14 @@ impl DecidedBy {
         Self::FailureMode,
     ];
 
+    /// Whether what it charged is in this proxy's own memory.
+    pub const fn is_local(self) -> bool {
+        match self {
+            Self::Local | Self::FailureMode => true,
+            Self::Store | Self::DenialCache => false,
+        }
+    }
+
     /// The word in labels and logs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -170,7 +178,7 @@ impl Metrics {
                 .into(),
             store_breaker_tripped: register.gauge(
                 "store_breaker_tripped",
-                "1 while the store is away and requests do not wait for it.",
+                "1 while the store, or in a cluster any part of it, is away and requests do not wait for it.",
             ),
             store_pending: register.gauge(
                 "store_pending",

@@ -87,7 +87,8 @@ pub enum Charge {
 }
 
 impl Charge {
-    /// Whether what is counted is known when the request is admitted, and only ever grows.
+    /// Whether what is counted is known when the request is admitted: then it only ever grows, but for what a
+    /// cluster gives back of a request that another policy denied.
     pub const fn is_final_at_request(&self) -> bool {
         match self {
             Self::AtRequest { take_back_5xx } => !*take_back_5xx,

@@ -162,9 +162,8 @@ impl Store {
         matches!(self, Self::Redis(_))
     }
 
-    /// Whether a group may hold demands of several policies or identifiers; else all of it are of one, since
-    /// no step charges more than a cluster has in one slot. What is given back or forgotten in one call
-    /// likewise.
+    /// Whether one group may hold demands of several policies or identifiers. In a cluster it may not: a step
+    /// reaches one slot. The same holds for [`Self::give_back`] and [`Self::forget`].
     pub fn spans_policies(&self) -> bool {
         match self {
             Self::Memory(_) => true,
@@ -200,12 +199,12 @@ impl Store {
         }
     }
 
-    /// As [`Self::take_within`] of one group, but a reply that comes after that is waited for, for some time:
-    /// it tells what was charged.
-    pub async fn take_patiently(&self, group: &Group<'_>, at: At, within: Duration) -> GroupReply {
+    /// As [`Self::take`] of one group, but a reply past the budget is waited for, up to two seconds: it tells
+    /// what was charged.
+    pub async fn take_patiently(&self, group: &Group<'_>, at: At) -> GroupReply {
         match self {
             Self::Memory(store) => Ok(store.take_group(group, at)),
-            Self::Redis(store) => store.take_patiently(group, at, within).await,
+            Self::Redis(store) => store.take_patiently(group, at).await,
         }
     }
 

@@ -10,94 +10,76 @@ use slidegate::{
 
 use crate::support::{cluster::Cluster, demand::*, redis::RedisServer};
 
-/// Runs each promise over each store.
+/// Runs each promise over each store; over a cluster those whose groups are of one policy and identifier.
 macro_rules! conformance {
-    ($($promise:ident)*) => {
+    (
+        of_one { $($promise:ident)* }
+        across { $($across:ident)* }
+    ) => {
         mod redis {
-            $(
-                #[tokio::test]
-                async fn $promise() {
-                    let server = super::RedisServer::start();
-                    super::$promise(&server.store()).await;
-                }
-            )*
+            conformance!(@over [super::RedisServer::start()] $($promise)* $($across)*);
+        }
+
+        mod cluster {
+            conformance!(@over [super::Cluster::of_one().await] $($promise)*);
         }
 
         mod memory {
-            $(
-                #[tokio::test]
-                async fn $promise() {
-                    let settings = super::MemorySettings { max_counters: 1_000 };
-                    let store = super::MemoryStore::new(settings, super::Clock::system());
-                    super::$promise(&super::Store::Memory(store)).await;
-                }
-            )*
+            conformance!(@over [super::Memory] $($promise)* $($across)*);
         }
     };
+    (@over [$server:expr] $($promise:ident)*) => {
+        $(
+            #[tokio::test]
+            async fn $promise() {
+                let server = $server;
+                super::$promise(&server.store()).await;
+            }
+        )*
+    };
+}
+
+/// This process's.
+struct Memory;
+
+impl Memory {
+    fn store(&self) -> Store {
+        let settings = MemorySettings {
+            max_counters: 1_000,
+        };
+        Store::Memory(MemoryStore::new(settings, Clock::system()))
+    }
 }
 
 conformance! {
-    a_fresh_identifier_has_its_whole_quota_and_counts_from_the_first_unit
-    a_request_denied_by_one_limit_is_charged_to_none
-    every_demand_of_a_denied_group_tells_its_own_outcome
-    groups_of_one_call_are_decided_and_charged_each_on_its_own
-    a_denied_request_charges_nothing
-    a_peek_charges_nothing_and_its_denial_stops_the_group
-    a_charge_is_made_whatever_the_counts_say
-    a_charge_is_not_made_in_a_group_that_is_denied
-    a_cost_is_admitted_if_all_of_it_fits
-    a_quota_of_0_and_a_cost_above_the_quota_are_never_admitted
-    the_last_moment_of_a_window_counts_in_it_and_the_next_one_in_the_next
-    the_previous_window_weighs_by_what_the_trailing_window_covers
-    a_window_two_ago_is_forgotten
-    windows_above_a_day_are_counted_in_seconds
-    a_client_below_its_rate_is_never_denied
-    stamps_that_go_back_are_decided_at_their_own_time
-    two_policies_count_one_identifier_apart
-    two_windows_of_one_policy_count_apart
-    a_raised_or_lowered_quota_keeps_the_counter
-    units_are_given_back_in_the_window_charged
-    giving_back_never_goes_below_0_and_creates_no_counter
-    a_forgotten_identifier_starts_anew_and_others_do_not
-    the_epochs_first_window_has_no_previous_one
-    no_groups_have_no_replies
-}
-
-/// Runs over a cluster the promises whose groups are of one policy.
-macro_rules! conformance_of_a_cluster {
-    ($($promise:ident)*) => {
-        mod cluster {
-            $(
-                #[tokio::test]
-                async fn $promise() {
-                    let cluster = super::Cluster::of_one().await;
-                    super::$promise(&cluster.store()).await;
-                }
-            )*
-        }
-    };
-}
-
-conformance_of_a_cluster! {
-    a_fresh_identifier_has_its_whole_quota_and_counts_from_the_first_unit
-    groups_of_one_call_are_decided_and_charged_each_on_its_own
-    a_denied_request_charges_nothing
-    a_charge_is_made_whatever_the_counts_say
-    a_cost_is_admitted_if_all_of_it_fits
-    a_quota_of_0_and_a_cost_above_the_quota_are_never_admitted
-    the_last_moment_of_a_window_counts_in_it_and_the_next_one_in_the_next
-    the_previous_window_weighs_by_what_the_trailing_window_covers
-    a_window_two_ago_is_forgotten
-    windows_above_a_day_are_counted_in_seconds
-    a_client_below_its_rate_is_never_denied
-    stamps_that_go_back_are_decided_at_their_own_time
-    two_policies_count_one_identifier_apart
-    two_windows_of_one_policy_count_apart
-    a_raised_or_lowered_quota_keeps_the_counter
-    units_are_given_back_in_the_window_charged
-    a_forgotten_identifier_starts_anew_and_others_do_not
-    the_epochs_first_window_has_no_previous_one
-    no_groups_have_no_replies
+    of_one {
+        a_fresh_identifier_has_its_whole_quota_and_counts_from_the_first_unit
+        groups_of_one_call_are_decided_and_charged_each_on_its_own
+        a_denied_request_charges_nothing
+        a_charge_is_made_whatever_the_counts_say
+        a_cost_is_admitted_if_all_of_it_fits
+        a_quota_of_0_and_a_cost_above_the_quota_are_never_admitted
+        the_last_moment_of_a_window_counts_in_it_and_the_next_one_in_the_next
+        the_previous_window_weighs_by_what_the_trailing_window_covers
+        a_window_two_ago_is_forgotten
+        windows_above_a_day_are_counted_in_seconds
+        a_client_below_its_rate_is_never_denied
+        stamps_that_go_back_are_decided_at_their_own_time
+        two_policies_count_one_identifier_apart
+        two_windows_of_one_policy_count_apart
+        a_raised_or_lowered_quota_keeps_the_counter
+        units_are_given_back_in_the_window_charged
+        a_forgotten_identifier_starts_anew_and_others_do_not
+        the_epochs_first_window_has_no_previous_one
+        no_groups_have_no_replies
+    }
+    across {
+        a_request_denied_by_one_limit_is_charged_to_none
+        every_demand_of_a_denied_group_tells_its_own_outcome
+        a_peek_charges_nothing_and_its_denial_stops_the_group
+        a_charge_is_not_made_in_a_group_that_is_denied
+        giving_back_never_goes_below_0_and_creates_no_counter
+    }
 }
 
 /// A moment in window 28,000,000 of 1 m.

@@ -5,12 +5,15 @@ use std::{env, process::Command};
 use crate::support::skip::skip;
 
 /// The tests that start a server, but for those that start proxies before it.
-const AREAS: [&str; 6] = [
+const AREAS: [&str; 9] = [
     "atomicity::",
+    "redis_cluster::",
     "redis_credentials::",
     "redis_outage::",
     "redis_sentinel::",
     "redis_store::",
+    "redis_trouble::",
+    "store_conformance::cluster",
     "store_conformance::redis",
 ];
 

@@ -19,8 +19,8 @@ use crate::{
     store::{At, GroupReply, StoreError},
 };
 
-/// A call that has not been answered within the budget, and what it asks.
-type Late = (Asked, JoinHandle<GroupReply>);
+/// A question about one policy, and its answer to come.
+type Call = (Asked, JoinHandle<GroupReply>);
 
 impl Limiter {
     /// As [`Self::decide`], where the store can not charge several policies in one step. A policy whose
@@ -33,7 +33,7 @@ impl Limiter {
         started: Instant,
     ) -> Verdict {
         let until = time::Instant::from_std(started) + self.store.budget();
-        let calls: Vec<Late> = enforced
+        let calls: Vec<Call> = enforced
             .iter()
             .map(|asked| (*asked, self.call(*asked, intent)))
             .collect();
@@ -46,6 +46,7 @@ impl Limiter {
         let mut replies = Vec::new();
         for (asked, mut call) in calls {
             replies.push(match timeout_at(until, &mut call).await {
+                // It is cancelled only where the whole runtime stops.
                 Ok(reply) => reply.unwrap_or(Err(StoreError::Disconnected)),
                 Err(_) => {
                     late.push((asked, call));
@@ -67,9 +68,17 @@ impl Limiter {
         if let Some(cache) = &self.denials {
             cache.learn(&limits, started, received);
         }
+        let charged: Vec<LimitDecision> = limits
+            .iter()
+            .filter(|limit| limit.decision.charged)
+            .copied()
+            .collect();
         let mut verdict = self.combine(enforced, limits, &undecided, intent);
         if verdict.outcome != Outcome::Pass {
-            self.undo(&mut verdict, late);
+            for limit in &mut verdict.limits {
+                limit.decision.charged = false;
+            }
+            self.undo(charged, late);
         }
         verdict.shadow = self.shadow_decisions(shadow, shadow_replies);
         verdict.waited = received - started;
@@ -81,8 +90,7 @@ impl Limiter {
         let limiter = Arc::clone(self);
         tokio::spawn(async move {
             let group = limiter.group(&[asked], intent);
-            let budget = limiter.store.budget();
-            limiter.store.take_patiently(&group, At::Now, budget).await
+            limiter.store.take_patiently(&group, At::Now).await
         })
     }
 
@@ -98,9 +106,15 @@ impl Limiter {
             return self.conclude(enforced, limits);
         }
         let mut verdict = self.decide_without_store(undecided, intent);
-        verdict
-            .in_force
-            .extend(limits.iter().map(|limit| limit.policy));
+        if matches!(verdict.outcome, Outcome::Unavailable { .. }) {
+            // No client is told of limits then, but they have decided.
+            if intent == Intent::Take {
+                self.observe(&limits);
+            }
+            return verdict;
+        }
+        let decided = limits.iter().map(|limit| limit.policy);
+        verdict.in_force.extend(decided);
         verdict.in_force.sort_unstable();
         verdict.in_force.dedup();
         verdict.limits.extend(limits);
@@ -111,31 +125,12 @@ impl Limiter {
     }
 
     /// Gives back what a request that does not pass was charged, behind its back.
-    fn undo(self: &Arc<Self>, verdict: &mut Verdict, late: Vec<Late>) {
-        let mut charged = Vec::new();
-        for limit in &mut verdict.limits {
-            if limit.decision.charged {
-                charged.push(*limit);
-                limit.decision.charged = false;
-            }
-        }
-        if matches!(verdict.outcome, Outcome::Unavailable { .. }) {
-            // Nobody is told of limits that did not decide.
-            verdict.limits.clear();
-            verdict.in_force.clear();
-        }
+    fn undo(self: &Arc<Self>, charged: Vec<LimitDecision>, late: Vec<Call>) {
         if charged.is_empty() && late.is_empty() {
             return;
         }
-        let Ok(permit) = Arc::clone(&self.settling).try_acquire_owned() else {
-            for _ in charged {
-                self.metrics.gave_back(false);
-            }
-            self.store_failed(&StoreError::Overloaded);
-            return;
-        };
-        let limiter = Arc::clone(self);
-        tokio::spawn(async move {
+        let (limiter, lost) = (Arc::clone(self), charged.len() + late.len());
+        self.behind(lost, async move {
             limiter.give_back(&charged).await;
             for (asked, call) in late {
                 if let Ok(Ok(decisions)) = call.await {
@@ -144,7 +139,6 @@ impl Limiter {
                     limiter.give_back(&limits).await;
                 }
             }
-            drop(permit);
         });
     }
 

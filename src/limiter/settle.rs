@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 use super::{LimitDecision, Limiter, Outcome, Verdict};
 use crate::{
     clock,
-    metrics::DecidedBy,
     policy::Charge,
     ratelimit::Decision,
     store::{Action, At, Demand, GiveBack, Group, StoreError},
@@ -40,7 +39,7 @@ impl Limiter {
         let shadow = verdict.shadow.iter().filter(|limit| due(limit).is_some());
         let (calls, here): (Vec<LimitDecision>, Vec<LimitDecision>) = given_back
             .chain(shadow)
-            .partition(|limit| self.store.is_remote() && limit.decided_by != DecidedBy::Local);
+            .partition(|limit| self.store.is_remote() && !limit.decided_by.is_local());
         if !here.is_empty() {
             self.settle_behind(here, status).await;
         }
@@ -53,13 +52,13 @@ impl Limiter {
             }
         }
         let left = self.store.budget().saturating_sub(verdict.waited);
-        let mut charged: SmallVec<[&mut LimitDecision; 4]> = verdict
+        let charged: Vec<&mut LimitDecision> = verdict
             .limits
             .iter_mut()
             .filter(|limit| due(limit) == Some(Due::Charge))
             .collect();
         if !charged.is_empty() {
-            self.charge(&mut charged, left).await;
+            self.charge(charged, left).await;
         }
     }
 
@@ -76,19 +75,26 @@ impl Limiter {
 
     /// Settles with the store, behind the request's back.
     fn settle_unawaited(self: &Arc<Self>, limits: Vec<LimitDecision>, status: http::StatusCode) {
+        let due = |limit: &&LimitDecision| self.due(limit, status) == Some(Due::GiveBack);
+        let lost = limits.iter().filter(due).count();
+        let limiter = Arc::clone(self);
+        self.behind(
+            lost,
+            async move { limiter.settle_behind(limits, status).await },
+        );
+    }
+
+    /// Does what no request waits for; unless too much of that is under way, and so many give-backs are lost.
+    pub(super) fn behind(&self, lost: usize, work: impl Future<Output = ()> + Send + 'static) {
         let Ok(permit) = self.settling.clone().try_acquire_owned() else {
-            for _ in limits
-                .iter()
-                .filter(|limit| self.due(limit, status) == Some(Due::GiveBack))
-            {
+            for _ in 0..lost {
                 self.metrics.gave_back(false);
             }
             self.store_failed(&StoreError::Overloaded);
             return;
         };
-        let limiter = Arc::clone(self);
         tokio::spawn(async move {
-            limiter.settle_behind(limits, status).await;
+            work.await;
             drop(permit);
         });
     }
@@ -100,36 +106,39 @@ impl Limiter {
         if !given_back.is_empty() {
             self.give_back(&given_back).await;
         }
-        let mut charged: Vec<&mut LimitDecision> = limits
+        let charged: Vec<&mut LimitDecision> = limits
             .iter_mut()
             .filter(|limit| self.due(limit, status) == Some(Due::Charge))
             .collect();
         if !charged.is_empty() {
-            self.charge(&mut charged, self.store.budget()).await;
+            self.charge(charged, self.store.budget()).await;
         }
     }
 
     /// Charges these limits whatever their counts say, with whoever decided, and brings the decisions up to
     /// date; they stay as they were where the store does not answer.
-    async fn charge(&self, limits: &mut [&mut LimitDecision], within: Duration) {
-        let (mut here, mut there): (Vec<_>, Vec<_>) = limits
-            .iter_mut()
-            .partition(|limit| limit.decided_by == DecidedBy::Local);
-        if !here.is_empty() {
-            let decisions = self.local.take_group(&self.charges(&here), At::Now);
-            update(&mut here, decisions);
+    async fn charge(&self, limits: Vec<&mut LimitDecision>, within: Duration) {
+        let (local, mut by_store): (Vec<_>, Vec<_>) = limits
+            .into_iter()
+            .partition(|limit| limit.decided_by.is_local());
+        if !local.is_empty() {
+            let decisions = self.local.take_group(&self.charges(&local), At::Now);
+            update(local.into_iter(), decisions);
         }
-        if !there.is_empty() {
-            let mut parts: Vec<_> = there.chunk_by_mut(|a, b| self.share_a_step(a, b)).collect();
+        let parts: Vec<_> = by_store
+            .chunk_by_mut(|a, b| self.share_a_step(a, b))
+            .collect();
+        if !parts.is_empty() {
             let groups: Vec<Group<'_>> = parts.iter().map(|part| self.charges(part)).collect();
             let (replies, _) = self.ask(&groups, clock::instant(), within).await;
-            for (part, reply) in parts.iter_mut().zip(replies) {
-                update(part, reply.into_iter().flatten());
+            for (part, reply) in parts.into_iter().zip(replies) {
+                let limits = part.iter_mut().map(|limit| &mut **limit);
+                update(limits, reply.into_iter().flatten());
             }
         }
     }
 
-    fn charges(&self, limits: &[&mut &mut LimitDecision]) -> Group<'_> {
+    fn charges(&self, limits: &[&mut LimitDecision]) -> Group<'_> {
         let charge = |limit: &LimitDecision| Demand {
             action: Action::Charge,
             ..self.demand(limit)
@@ -150,7 +159,7 @@ impl Limiter {
                     window_number: limit.decision.position().number,
                 })
                 .collect();
-            let done = if limits[0].decided_by == DecidedBy::Local {
+            let done = if limits[0].decided_by.is_local() {
                 self.local.give_back(&charged);
                 true
             } else {
@@ -178,8 +187,11 @@ impl Limiter {
     }
 }
 
-fn update(limits: &mut [&mut &mut LimitDecision], decisions: impl IntoIterator<Item = Decision>) {
-    for (limit, decision) in limits.iter_mut().zip(decisions) {
+fn update<'l>(
+    limits: impl Iterator<Item = &'l mut LimitDecision>,
+    decisions: impl IntoIterator<Item = Decision>,
+) {
+    for (limit, decision) in limits.zip(decisions) {
         // The request was allowed; what was charged since says nothing against it.
         limit.decision = Decision {
             allowed: limit.decision.allowed,

@@ -1,7 +1,7 @@
 //! Counters in Redis, decided by one script call.
 //!
-//! A request's groups travel in one call, with those of whoever else asks at that moment (`batch`). Which window a request falls in
-//! is decided by Redis's clock inside the script; the proxy only guesses it, to name the keys, and a
+//! A request's groups travel in one call, with those of whoever else asks at that moment (`batch`); in a
+//! cluster each in its own, all at once. Which window a request falls in is decided by Redis's clock inside the script; the proxy only guesses it, to name the keys, and a
 //! wrong guess costs one more call. Everything a request waits for is within one budget, and a call
 //! that may have run is never sent again.
 
@@ -74,9 +74,9 @@ impl RedisSettings {
     }
 }
 
-/// Counters in Redis, shared by every proxy that uses the same server and namespace.
+/// Counters in Redis, shared by every proxy that uses the same server, or cluster, and namespace.
 ///
-/// Dropping it ends its connection.
+/// Dropping it ends its connections.
 #[derive(Debug)]
 pub struct RedisStore {
     servers: Servers,
@@ -94,6 +94,7 @@ impl RedisStore {
         let (namespace, budget) = (settings.namespace.clone(), settings.budget);
         let one = |dialer| {
             Servers::One(Arc::new(Server::open(
+                None,
                 dialer,
                 take.clone(),
                 budget,
@@ -124,7 +125,7 @@ impl RedisStore {
     }
 
     pub(super) fn spans_policies(&self) -> bool {
-        self.servers.span_policies()
+        self.servers.spans_policies()
     }
 
     pub(super) async fn take(
@@ -151,13 +152,8 @@ impl RedisStore {
     }
 
     /// As [`Self::take`] of one group, but waits for a reply past the budget, that tells what was charged.
-    pub(super) async fn take_patiently(
-        &self,
-        group: &Group<'_>,
-        at: At,
-        within: Duration,
-    ) -> GroupReply {
-        let until = from_now(within);
+    pub(super) async fn take_patiently(&self, group: &Group<'_>, at: At) -> GroupReply {
+        let until = from_now(self.budget);
         let mut replies = [Err(StoreError::Timeout)];
         self.decide(slice::from_ref(group), at, until, &mut replies)
             .await;
@@ -174,12 +170,10 @@ impl RedisStore {
         replies: &mut [GroupReply],
     ) {
         let mut open: Open = (0..groups.len()).collect();
-        for _ in 0..MOST_GUESSES {
-            if open.is_empty() {
+        for guess in 0..MOST_GUESSES {
+            // Past the budget the replies say so already.
+            if open.is_empty() || guess > 0 && from_now(Duration::ZERO) >= until {
                 return;
-            }
-            if from_now(Duration::ZERO) >= until {
-                break;
             }
             open = self.ask(groups, open, at, replies).await;
         }
@@ -232,7 +226,7 @@ impl RedisStore {
         sent: Timestamp,
     ) -> Result<(Arc<Server>, Timestamp, Answers), StoreError> {
         let first = groups.clone().flatten().next();
-        let mut route = self.route(first).await?;
+        let mut route = self.servers.route(&self.namespace, first).await?;
         loop {
             let Route { slot, asking, .. } = route;
             let guess = match at {
@@ -246,11 +240,6 @@ impl RedisStore {
                 Err(error) => route = self.servers.follow(&route, &error).ok_or(error)?,
             }
         }
-    }
-
-    async fn route(&self, demand: Option<&Demand<'_>>) -> Result<Route, StoreError> {
-        let demand = demand.ok_or_else(|| StoreError::Reply("no demand".to_owned()))?;
-        self.servers.route(&self.namespace, demand).await
     }
 
     pub(super) async fn give_back(&self, charged: &[GiveBack<'_>]) -> Result<(), StoreError> {
@@ -270,7 +259,7 @@ impl RedisStore {
     /// Calls the server that has the counters of `demand`, or whom it names instead, within the budget.
     async fn call(&self, demand: &Demand<'_>, call: Call<'_>) -> Result<(), StoreError> {
         let until = from_now(self.budget);
-        let route = timeout_at(until, self.servers.route(&self.namespace, demand)).await;
+        let route = timeout_at(until, self.servers.route(&self.namespace, Some(demand))).await;
         let mut route = route.unwrap_or(Err(StoreError::Timeout))?;
         loop {
             let exchange = route.server.connection.exchange(route.asking);
@@ -372,8 +361,9 @@ fn probe(scripts: [&Script; 2]) -> redis::Pipeline {
 }
 
 /// The same, and that it takes writes. `DEL` of a name that no counter has writes nothing, but only such a
-/// server accepts it; one that is out of memory does. In a cluster no server has the slots of all names,
-/// and one that lost its slots says so by a redirect.
+/// server accepts it; one that is out of memory does. Not in a cluster: no server there has the slots of all
+/// names. One that takes no writes then passes the probe, and is dropped again by the call that it refuses;
+/// one that has become a replica answers with a redirect.
 fn probe_writes(mut probe: redis::Pipeline, namespace: &str) -> redis::Pipeline {
     probe.cmd("DEL").arg(key::probe(namespace));
     probe

@@ -1,9 +1,14 @@
 //! A cluster of one's own.
 
-use redis::{Cmd, FromRedisValue, RedisResult};
-use slidegate::store::{Demand, Store};
+use std::time::Duration;
 
-use super::redis::{RedisServer, configured_store, eventually};
+use redis::{Cmd, FromRedisValue, RedisResult};
+use slidegate::{
+    clock::Clock,
+    store::{Demand, RedisSettings, RedisStore, Store},
+};
+
+use super::redis::{PATIENT, RedisServer, eventually, settings};
 
 /// The slots of a cluster.
 pub const SLOTS: u16 = 16_384;
@@ -23,6 +28,10 @@ impl Cluster {
 
     /// One that takes writes to every slot, with no, or one replica for each primary.
     pub async fn start(primaries: u16, replicas: u16) -> Self {
+        assert!(
+            replicas == 0 || replicas == primaries,
+            "one for each, or none"
+        );
         let servers: Vec<_> = (0..primaries + replicas)
             .map(|_| RedisServer::start_for_cluster(&[]))
             .collect();
@@ -59,11 +68,7 @@ impl Cluster {
             })
             .await;
             eventually("it is in step", async || {
-                let info: String = redis::cmd("INFO")
-                    .arg("replication")
-                    .query(&mut replica.client())
-                    .expect("an answer");
-                info.contains("master_link_status:up")
+                replication(replica).contains("master_link_status:up")
             })
             .await;
         }
@@ -130,7 +135,18 @@ impl Cluster {
 
     /// A patient store on it, on the current runtime.
     pub fn store(&self) -> Store {
-        configured_store(&format!("{{{}, namespace: test}}", self.section()))
+        self.store_within(PATIENT)
+    }
+
+    /// A store on it with a budget.
+    pub fn store_within(&self, budget: Duration) -> Store {
+        let section = format!("{{{}, namespace: test}}", self.section());
+        let settings = RedisSettings {
+            budget,
+            ..settings(&section)
+        };
+        let runtime = tokio::runtime::Handle::current();
+        Store::Redis(RedisStore::open(settings, Clock::system(), &runtime))
     }
 
     /// The slot of the counters of `demand`, in the namespace `test`.
@@ -146,16 +162,15 @@ impl Cluster {
 
     /// Which server has a slot, by what one of them says.
     pub fn owner_by(&self, told_by: usize, slot: u16) -> usize {
-        type Row = (u16, u16, Vec<redis::Value>);
         let rows: Vec<Vec<redis::Value>> = ask(&self.servers[told_by], &["SLOTS"]).expect("slots");
-        let port = rows.into_iter().find_map(|row| {
-            let row: Row = (
-                redis::from_redis_value(row[0].clone()).expect("a slot"),
-                redis::from_redis_value(row[1].clone()).expect("a slot"),
-                redis::from_redis_value(row[2].clone()).expect("a server"),
-            );
-            let port: u16 = redis::from_redis_value(row.2[1].clone()).expect("a port");
-            (row.0..=row.1).contains(&slot).then_some(port)
+        let number = |value: &redis::Value| -> u16 {
+            redis::from_redis_value(value.clone()).expect("a number")
+        };
+        let port = rows.iter().find_map(|row| {
+            let server: Vec<redis::Value> =
+                redis::from_redis_value(row[2].clone()).expect("a server");
+            let slots = number(&row[0])..=number(&row[1]);
+            slots.contains(&slot).then(|| number(&server[1]))
         });
         let place = self
             .servers
@@ -175,16 +190,16 @@ impl Cluster {
         tell(from, &["SETSLOT", &slot, "MIGRATING", &id(to)]);
     }
 
-    /// Moves what the slot holds, and then the slot.
-    pub fn end_move(&self, slot: u16, from: usize, to: usize) {
-        let (number, [from, to]) = (
+    /// Moves what a slot holds that is on its way.
+    pub fn move_counters(&self, slot: u16, from: usize, to: usize) {
+        let (slot, [from, to]) = (
             slot.to_string(),
             [from, to].map(|place| &self.servers[place]),
         );
         loop {
-            let keys: Vec<String> = ask(from, &["GETKEYSINSLOT", &number, "100"]).expect("keys");
+            let keys: Vec<String> = ask(from, &["GETKEYSINSLOT", &slot, "100"]).expect("keys");
             if keys.is_empty() {
-                break;
+                return;
             }
             let mut migrate = redis::cmd("MIGRATE");
             migrate
@@ -192,11 +207,16 @@ impl Cluster {
                 .arg(to.port())
                 .arg("")
                 .arg(0)
-                .arg(5000)
-                .arg("KEYS")
-                .arg(keys);
+                .arg(5000);
+            migrate.arg("KEYS").arg(keys);
             migrate.exec(&mut from.client()).expect("moved");
         }
+    }
+
+    /// Moves what the slot holds, and then the slot.
+    pub fn end_move(&self, slot: u16, from: usize, to: usize) {
+        self.move_counters(slot, from, to);
+        let (number, to) = (slot.to_string(), &self.servers[to]);
         let id: String = ask(to, &["MYID"]).expect("an id");
         // Whoever gets it first; then whoever had it, and all others.
         let others = self
@@ -207,7 +227,7 @@ impl Cluster {
             let done: RedisResult<String> = ask(server, &["SETSLOT", &number, "NODE", &id]);
             // A replica is told by its primary.
             assert!(
-                done.is_ok() || info_of(server).contains("role:slave"),
+                done.is_ok() || replication(server).contains("role:slave"),
                 "{done:?}"
             );
         }
@@ -230,7 +250,7 @@ fn info(server: &RedisServer) -> String {
     ask(server, &["INFO"]).expect("an answer")
 }
 
-fn info_of(server: &RedisServer) -> String {
+fn replication(server: &RedisServer) -> String {
     redis::cmd("INFO")
         .arg("replication")
         .query(&mut server.client())

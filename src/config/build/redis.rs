@@ -70,9 +70,12 @@ fn agree(section: &Section<'_>, url: &RedisUrl, password: Option<&Password>) {
     if section.has("cluster") {
         agree_with_cluster(section, url);
     }
-    if !section.has("sentinel") {
-        return;
+    if section.has("sentinel") {
+        agree_with_sentinel(section, url);
     }
+}
+
+fn agree_with_sentinel(section: &Section<'_>, url: &RedisUrl) {
     if url.is_unix() {
         section.conflict(
             "sentinel",

@@ -83,7 +83,7 @@ impl Access {
         }
     }
 
-    /// The answer to one question, by a connection of its own.
+    /// The answer to one question, by a connection of its own, within 200 ms.
     pub(super) async fn ask<T: FromRedisValue>(
         &self,
         whom: &HostPort,
@@ -92,7 +92,7 @@ impl Access {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None);
-        let answer = async {
+        let attempt = async {
             let client = self.client(self.address(whom)).await?;
             let answer = async {
                 let mut connection = client
@@ -104,7 +104,7 @@ impl Access {
                 .await
                 .map_err(|error| without_password(&error, &client))
         };
-        time::timeout(ANSWER, answer)
+        time::timeout(ANSWER, attempt)
             .await
             .unwrap_or_else(|_| Err("it does not answer".to_owned()))
     }
@@ -130,7 +130,7 @@ impl Access {
     }
 }
 
-/// A question gets no longer: name, TCP, TLS, authentication and answer together.
+/// A question gets no longer: files, name, TCP, TLS, authentication and answer together.
 const ANSWER: Duration = Duration::from_millis(200);
 
 /// What went wrong with a connection of `client`, without its password: a server that does not know

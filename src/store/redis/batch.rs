@@ -13,6 +13,7 @@ use std::{
 
 use redis::{Arg, Cmd, Value};
 use tokio::{
+    select,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     time::timeout,
 };
@@ -37,6 +38,12 @@ pub(super) struct Batcher {
 #[derive(Debug)]
 struct Waiting {
     part: Part,
+    whom: Whom,
+}
+
+/// Who waits.
+#[derive(Debug)]
+struct Whom {
     answer: oneshot::Sender<Result<(Timestamp, Answers), StoreError>>,
     _place: OwnedSemaphorePermit,
 }
@@ -67,11 +74,8 @@ impl Batcher {
         let place = Arc::clone(&self.places).try_acquire_owned();
         let _place = place.map_err(|_| StoreError::Overloaded)?;
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting {
-            part,
-            answer,
-            _place,
-        };
+        let whom = Whom { answer, _place };
+        let waiting = Waiting { part, whom };
         self.queue
             .send(waiting)
             .map_err(|_| StoreError::Disconnected)?;
@@ -116,34 +120,33 @@ async fn call(
     mut batch: Vec<Waiting>,
 ) {
     // What has not been sent yet and nobody waits for is not charged.
-    batch.retain(|waiting| !waiting.answer.is_closed());
+    batch.retain(|waiting| !waiting.whom.answer.is_closed());
+    let (parts, mut waiting): (Vec<Part>, Vec<Whom>) = batch
+        .into_iter()
+        .map(|waiting| (waiting.part, waiting.whom))
+        .unzip();
     let exchange = connection.exchange(class.asking);
-    let reply = {
-        let sent = exchange.run(script, |command| write(command, class.at, &batch));
-        let mut sent = pin!(sent);
-        match timeout(budget, &mut sent).await {
-            Ok(reply) => reply,
-            Err(_) => {
-                exchange.timed_out();
-                late(&batch, sent).await
-            }
+    let mut sent = pin!(exchange.run(script, |command| write(command, class.at, &parts)));
+    let reply = match timeout(budget, &mut sent).await {
+        Ok(reply) => reply,
+        Err(_) => {
+            exchange.timed_out();
+            late(&mut waiting, sent).await
         }
     };
-    let reply = reply.and_then(|reply| {
-        let shapes = batch.iter().map(|waiting| &waiting.part.shape);
-        script::read_take(reply, shapes)
-    });
+    let reply =
+        reply.and_then(|reply| script::read_take(reply, parts.iter().map(|part| &part.shape)));
     match reply {
         Ok((now, answers)) => {
-            for (waiting, answers) in batch.into_iter().zip(answers) {
+            for (whom, answers) in waiting.into_iter().zip(answers) {
                 heed(&exchange, &answers);
                 // Whoever no longer waits has been answered by its budget.
-                let _ = waiting.answer.send(Ok((now, answers)));
+                let _ = whom.answer.send(Ok((now, answers)));
             }
         }
         Err(error) => {
-            for waiting in batch {
-                let _ = waiting.answer.send(Err(error.clone()));
+            for whom in waiting {
+                let _ = whom.answer.send(Err(error.clone()));
             }
         }
     }
@@ -151,15 +154,18 @@ async fn call(
 
 /// A reply past the budget: waited for only while somebody does, who may have charges to give back.
 async fn late(
-    batch: &[Waiting],
+    waiting: &mut [Whom],
     sent: impl Future<Output = Result<Value, StoreError>>,
 ) -> Result<Value, StoreError> {
-    if batch.iter().all(|waiting| waiting.answer.is_closed()) {
-        return Err(StoreError::Timeout);
+    let nobody = async {
+        for whom in waiting {
+            whom.answer.closed().await;
+        }
+    };
+    select! {
+        reply = timeout(LATE, sent) => reply.unwrap_or(Err(StoreError::Timeout)),
+        () = nobody => Err(StoreError::Timeout),
     }
-    timeout(LATE, sent)
-        .await
-        .unwrap_or(Err(StoreError::Timeout))
 }
 
 /// Drops the connection if a group's error says that this server is not the one to ask.
@@ -171,17 +177,17 @@ fn heed(exchange: &Exchange<'_>, answers: &[Answer]) {
     }
 }
 
-fn write(command: &mut Cmd, at: At, batch: &[Waiting]) {
-    let parts = || batch.iter().map(|waiting| &waiting.part);
-    command.arg(parts().map(|part| words(&part.keys).count()).sum::<usize>());
-    for word in parts().flat_map(|part| words(&part.keys)) {
+fn write(command: &mut Cmd, at: At, parts: &[Part]) {
+    let keys = parts.iter().map(|part| words(&part.keys).count());
+    command.arg(keys.sum::<usize>());
+    for word in parts.iter().flat_map(|part| words(&part.keys)) {
         command.arg(word);
     }
     match at {
         At::Stamp(stamp) => command.arg(stamp.as_millis()),
         At::Now => command.arg(""),
     };
-    for word in parts().flat_map(|part| words(&part.arguments)) {
+    for word in parts.iter().flat_map(|part| words(&part.arguments)) {
         command.arg(word);
     }
 }

@@ -13,11 +13,9 @@
 mod slots;
 
 use std::{
-    collections::{HashMap, HashSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    collections::{BTreeSet, HashMap, HashSet},
+    mem,
+    sync::Arc,
     time::Duration,
 };
 
@@ -32,7 +30,7 @@ use tokio::{
 
 pub(super) use slots::{Redirect, Slot};
 
-use self::slots::Share;
+use self::slots::Range;
 use super::{
     RedisSettings,
     access::Access,
@@ -71,9 +69,13 @@ struct Shared {
 /// The server of each slot, as far as there is one.
 #[derive(Debug)]
 struct Table {
-    servers: Box<[Option<Arc<Server>>]>,
+    by_slot: Box<[Option<Arc<Server>>]>,
+    /// Those that have slots, once each.
+    servers: Vec<Arc<Server>>,
+    /// Whether every slot has one.
+    whole: bool,
     /// What it was made of.
-    shares: Vec<Share>,
+    ranges: Vec<Range>,
 }
 
 impl Cluster {
@@ -89,7 +91,7 @@ impl Cluster {
         let seeds = seeds.chain(cluster.addresses.iter().cloned()).collect();
         let access = Access::to_servers(&settings);
         let shared = Arc::new(Shared {
-            table: ArcSwap::from_pointee(Table::new(Vec::new(), |_| None)),
+            table: ArcSwap::from_pointee(Table::new(Vec::new(), &[])),
             members: Members {
                 open: Mutex::default(),
                 settings,
@@ -118,7 +120,7 @@ impl Cluster {
     /// # Errors
     /// [`StoreError::Disconnected`] if none is known.
     pub(super) async fn server(&self, slot: Slot) -> Result<Arc<Server>, StoreError> {
-        let known = || self.shared.table.load().servers[slot.index()].clone();
+        let known = || self.shared.table.load().by_slot[slot.index()].clone();
         if let Some(server) = known() {
             return Ok(server);
         }
@@ -131,34 +133,36 @@ impl Cluster {
         known().ok_or(StoreError::Disconnected)
     }
 
-    /// The server that a redirect by `asked` names.
-    pub(super) fn redirected(&self, redirect: &Redirect, asked: &Arc<Server>) -> Arc<Server> {
-        let host = redirect.host.clone();
-        let at = HostPort {
-            host: host.unwrap_or_else(|| self.shared.members.host(asked)),
-            port: redirect.port,
-        };
-        let server = self.shared.members.get(&at);
-        if !redirect.asking {
-            *self.shared.named.lock() = Some(at);
-            self.shared.outdated.notify_one();
-        }
-        server
+    /// The server at an address that another one told; it is connected to if it is new.
+    pub(super) fn member(&self, told: &HostPort) -> Arc<Server> {
+        self.shared.members.get(told)
+    }
+
+    /// Has the slots learnt anew, of the server there first.
+    pub(super) fn moved(&self, to: &HostPort) {
+        *self.shared.named.lock() = Some(to.clone());
+        self.shared.outdated.notify_one();
     }
 
     /// Tripped while any server is, or while there are slots that none is known to have.
     pub(super) fn health(&self) -> Health {
         let table = self.shared.table.load();
-        let healths = self.shared.members.healths(&table);
-        let tripped = || healths.iter().filter(|health| health.tripped);
-        Health {
-            tripped: tripped().next().is_some() || !table.is_whole(),
-            next_probe: tripped()
-                .map(|health| health.next_probe)
-                .min()
-                .unwrap_or_default(),
-            pending: healths.iter().map(|health| health.pending).sum(),
+        let mut all = Health {
+            tripped: !table.whole,
+            next_probe: SHORTEST_PAUSE + TROUBLED_PAUSE,
+            pending: 0,
+        };
+        for health in table.servers.iter().map(|server| server.health()) {
+            all.pending += health.pending;
+            if health.tripped {
+                all.tripped = true;
+                all.next_probe = all.next_probe.min(health.next_probe);
+            }
         }
+        if !all.tripped {
+            all.next_probe = Duration::ZERO;
+        }
+        all
     }
 }
 
@@ -170,24 +174,24 @@ impl Drop for Cluster {
 }
 
 impl Table {
-    fn new(shares: Vec<Share>, mut server: impl FnMut(&HostPort) -> Option<Arc<Server>>) -> Self {
-        let mut servers = vec![None; Slot::COUNT];
-        for share in &shares {
-            servers[share.slots.clone()].fill(server(&share.server));
+    /// Of these ranges; a server of each is among `servers`.
+    fn new(ranges: Vec<Range>, servers: &[Arc<Server>]) -> Self {
+        let mut by_slot = vec![None; Slot::COUNT.into()];
+        for range in &ranges {
+            let mut servers = servers.iter();
+            let server = servers.find(|server| server.at.as_ref() == Some(&range.server));
+            by_slot[range.slots.clone()].fill(server.cloned());
         }
         Self {
-            servers: servers.into(),
-            shares,
+            servers: servers.to_vec(),
+            whole: by_slot.iter().all(Option::is_some),
+            by_slot: by_slot.into(),
+            ranges,
         }
     }
 
-    /// The servers that have slots.
-    fn addresses(&self) -> impl Iterator<Item = &HostPort> {
-        self.shares.iter().map(|share| &share.server)
-    }
-
-    fn is_whole(&self) -> bool {
-        self.servers.iter().all(Option::is_some)
+    fn is_in_trouble(&self) -> bool {
+        !self.whole || self.servers.iter().any(|server| server.health().tripped)
     }
 }
 
@@ -205,50 +209,40 @@ struct Member {
     server: Arc<Server>,
     /// Whether it was wanted since the slots were last learnt: one that only gets its first slots is in no
     /// table yet.
-    wanted: AtomicBool,
+    wanted: bool,
 }
 
 impl Members {
     /// The server at an address; it is connected to if it is new.
     fn get(&self, at: &HostPort) -> Arc<Server> {
         let mut open = self.open.lock();
-        let member = open.entry(at.clone()).or_insert_with(|| Member {
-            server: Arc::new(self.connect(at)),
-            wanted: AtomicBool::new(true),
-        });
-        member.wanted.store(true, Ordering::Relaxed);
-        Arc::clone(&member.server)
+        if let Some(member) = open.get_mut(at) {
+            member.wanted = true;
+            return Arc::clone(&member.server);
+        }
+        let server = Arc::new(self.connect(at));
+        let member = Member {
+            server: Arc::clone(&server),
+            wanted: true,
+        };
+        open.insert(at.clone(), member);
+        server
     }
 
     fn connect(&self, at: &HostPort) -> Server {
         let dialer = Dialer::to(at, &self.settings, self.probe.clone());
-        let take = Arc::clone(&self.take);
-        Server::open(dialer, take, self.settings.budget, &self.runtime)
+        let (take, budget) = (Arc::clone(&self.take), self.settings.budget);
+        Server::open(Some(at.clone()), dialer, take, budget, &self.runtime)
     }
 
-    /// Where a server is; empty for one that has been left meanwhile.
-    fn host(&self, server: &Arc<Server>) -> String {
-        let open = self.open.lock();
-        let mut members = open.iter();
-        let found = members.find(|(_, member)| Arc::ptr_eq(&member.server, server));
-        found.map(|(at, _)| at.host.clone()).unwrap_or_default()
-    }
-
-    /// Leaves all but those of `table` and those wanted since the last time.
-    fn keep(&self, table: &Table) {
-        let addresses: HashSet<_> = table.addresses().collect();
-        let stays = |at: &HostPort, member: &mut Member| {
-            member.wanted.swap(false, Ordering::Relaxed) || addresses.contains(at)
-        };
-        self.open.lock().retain(stays);
-    }
-
-    /// The health of the servers in `table`.
-    fn healths(&self, table: &Table) -> Vec<Health> {
-        let addresses: HashSet<_> = table.addresses().collect();
-        let open = self.open.lock();
-        let members = addresses.into_iter().filter_map(|at| open.get(at));
-        members.map(|member| member.server.health()).collect()
+    /// Leaves all but `servers` and those wanted since the last time.
+    fn keep(&self, servers: &[Arc<Server>]) {
+        self.open.lock().retain(|_, member| {
+            let in_table = servers
+                .iter()
+                .any(|server| Arc::ptr_eq(server, &member.server));
+            mem::take(&mut member.wanted) || in_table
+        });
     }
 }
 
@@ -270,7 +264,7 @@ impl Refresher {
                 Ok(()) => trouble = None,
                 // Once, not at every attempt; a new reason is news.
                 Err(reason) if trouble.as_ref() != Some(&reason) => {
-                    tracing::warn!(%reason, "No server tells the slots of the cluster.");
+                    tracing::warn!(%reason, "No server tells the slots of the cluster: those known so far are asked, and failure modes decide the others.");
                     trouble = Some(reason);
                 }
                 Err(_) => {}
@@ -289,9 +283,7 @@ impl Refresher {
             if time::timeout(TROUBLED_PAUSE, outdated).await.is_ok() {
                 return;
             }
-            let table = self.shared.table.load();
-            let healths = self.shared.members.healths(&table);
-            if !learnt || !table.is_whole() || healths.iter().any(|health| health.tripped) {
+            if !learnt || self.shared.table.load().is_in_trouble() {
                 return;
             }
         }
@@ -302,67 +294,68 @@ impl Refresher {
         let mut reasons = Vec::new();
         for whom in self.candidates() {
             match self.ask(&whom).await {
-                Ok(shares) => {
-                    self.install(shares);
+                Ok(ranges) => {
+                    self.install(ranges);
                     return Ok(());
                 }
                 Err(reason) => reasons.push(format!("{whom}: {reason}")),
             }
         }
+        // In the same order at every attempt, though the turn is another one.
+        reasons.sort_unstable();
         Err(reasons.join("; "))
     }
 
-    async fn ask(&self, whom: &HostPort) -> Result<Vec<Share>, String> {
+    async fn ask(&self, whom: &HostPort) -> Result<Vec<Range>, String> {
         let mut question = redis::cmd("CLUSTER");
         question.arg("SLOTS");
         let reply: Value = self.access.ask(whom, &question).await?;
-        let mut shares = slots::read(reply, whom).map_err(|error| error.to_string())?;
-        if shares.is_empty() {
+        let mut ranges = slots::read(reply, whom).map_err(|error| error.to_string())?;
+        if ranges.is_empty() {
             return Err("it knows of no slots".to_owned());
         }
-        shares.sort_by_key(|share| *share.slots.start());
-        Ok(shares)
+        ranges.sort_by_key(|range| *range.slots.start());
+        Ok(ranges)
     }
 
     /// Whom a redirect named, then the servers of the table, those that are away last, then the seeds.
     fn candidates(&mut self) -> Vec<HostPort> {
-        let table = self.shared.table.load();
-        let mut known: Vec<HostPort> = table.addresses().cloned().collect();
-        known.sort_by(|a, b| (&a.host, a.port).cmp(&(&b.host, b.port)));
-        known.dedup();
+        let mut known = self.shared.table.load().servers.clone();
         if !known.is_empty() {
             self.turn = (self.turn + 1) % known.len();
             known.rotate_left(self.turn);
         }
-        let open = self.shared.members.open.lock();
-        known.sort_by_key(|at| {
-            open.get(at)
-                .is_none_or(|member| member.server.health().tripped)
-        });
-        drop(open);
+        known.sort_by_key(|server| server.health().tripped);
 
         let named = self.shared.named.lock().take();
-        let mut seen = HashSet::new();
+        let known = known.iter().filter_map(|server| server.at.clone());
         let all = named
             .into_iter()
             .chain(known)
             .chain(self.seeds.iter().cloned());
+        let mut seen = HashSet::new();
         all.filter(|at| seen.insert(at.clone())).collect()
     }
 
-    fn install(&self, shares: Vec<Share>) {
-        if self.shared.table.load().shares == shares {
-            self.shared.members.keep(&self.shared.table.load());
+    fn install(&self, ranges: Vec<Range>) {
+        let table = self.shared.table.load();
+        if table.ranges == ranges {
+            self.shared.members.keep(&table.servers);
             return;
         }
-        let table = Table::new(shares, |at| Some(self.shared.members.get(at)));
-        let servers: HashSet<_> = table.addresses().map(ToString::to_string).collect();
-        tracing::info!(
-            ?servers,
-            whole = table.is_whole(),
-            "The cluster told who has which slots."
-        );
-        self.shared.members.keep(&table);
+        let addresses: BTreeSet<&HostPort> = ranges.iter().map(|range| &range.server).collect();
+        let servers: Vec<_> = addresses
+            .into_iter()
+            .map(|at| self.shared.members.get(at))
+            .collect();
+        let table = Table::new(ranges, &servers);
+        let told: Vec<_> = servers
+            .iter()
+            .filter_map(|server| server.at.as_ref())
+            .map(ToString::to_string)
+            .collect();
+        tracing::info!(servers = ?told, whole = table.whole, "The cluster told who has which slots.");
+        self.shared.members.keep(&servers);
         self.shared.table.store(Arc::new(table));
     }
 }
@@ -370,11 +363,11 @@ impl Refresher {
 /// Between two questions, whatever happens: redirects come in crowds.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// While a server is away: a new primary is then found within half a second.
+/// While a server is away: a new primary is then found within a second, with the time that the answer takes.
 const TROUBLED_PAUSE: Duration = Duration::from_millis(500);
 
-/// While all is well: a slot that moves is told by a redirect, and one server of many that is not needed
-/// any more costs little.
+/// While all is well. A move is told by a redirect; this bounds how long a server that has left stays
+/// connected.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The settings may hold a password.

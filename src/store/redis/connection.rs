@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Calls that belong together; `asking` if their slot is on its way to this server.
+    /// Calls that belong together; `asking` is [`Class`](super::script::Class)'s.
     pub(super) fn exchange(&self, asking: bool) -> Exchange<'_> {
         Exchange::new(&self.shared, asking)
     }

@@ -94,9 +94,9 @@ pub(super) struct Part {
 pub(super) struct Class {
     /// Whose clock decides.
     pub at: At,
-    /// Where its counters are, if not all of a server are in reach of one call.
+    /// The slot of all its counters, in a cluster; a call may hold no others. `None` on a single server.
     pub slot: Option<Slot>,
-    /// Whether that slot is on its way to the server.
+    /// Whether it is sent behind `ASKING`: the slot is still being moved to this server.
     pub asking: bool,
 }
 

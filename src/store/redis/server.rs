@@ -12,6 +12,7 @@ use super::{
     batch::Batcher,
     connection::{Connection, Dialer},
     script::Script,
+    topology::HostPort,
 };
 use crate::{ratelimit::Timestamp, store::Health};
 
@@ -20,6 +21,8 @@ use crate::{ratelimit::Timestamp, store::Health};
 /// Dropping it ends the connection.
 #[derive(Debug)]
 pub(super) struct Server {
+    /// Where it is, if a cluster told.
+    pub(super) at: Option<HostPort>,
     pub(super) connection: Arc<Connection>,
     pub(super) batcher: Batcher,
     /// Milliseconds from our clock, when a call is sent, to the server's, when the script runs.
@@ -29,6 +32,7 @@ pub(super) struct Server {
 impl Server {
     /// Starts to connect, on `runtime`; `take` is what its batches call.
     pub(super) fn open(
+        at: Option<HostPort>,
         dialer: Dialer,
         take: Arc<Script>,
         budget: Duration,
@@ -36,6 +40,7 @@ impl Server {
     ) -> Self {
         let connection = Arc::new(Connection::open(dialer, runtime));
         Self {
+            at,
             batcher: Batcher::start(&connection, take, budget, runtime),
             connection,
             offset: AtomicI64::new(0),

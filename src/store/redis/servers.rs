@@ -21,10 +21,11 @@ pub(super) enum Servers {
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     pub(super) server: Arc<Server>,
-    /// Calls go there alone that share it; `None` where one server has every counter.
+    /// As in [`Class`](super::script::Class).
     pub(super) slot: Option<Slot>,
-    /// Whether the server has the slot only for those who ask for it by name: it is on its way there.
+    /// As in [`Class`](super::script::Class).
     pub(super) asking: bool,
+    /// Whether another server told the way.
     followed: bool,
 }
 
@@ -37,11 +38,12 @@ impl Servers {
     pub(super) async fn route(
         &self,
         namespace: &str,
-        demand: &Demand<'_>,
+        demand: Option<&Demand<'_>>,
     ) -> Result<Route, StoreError> {
         let (server, slot) = match self {
             Self::One(server) => (Arc::clone(server), None),
             Self::Cluster(cluster) => {
+                let demand = demand.ok_or(StoreError::Disconnected)?;
                 let slot = Slot::of(namespace, demand);
                 (cluster.server(slot).await?, Some(slot))
             }
@@ -55,23 +57,27 @@ impl Servers {
     }
 
     /// Where a call that failed may be sent once more: nothing was charged, and the server told whom to
-    /// ask. `None` for any other error, and for a second one of that kind.
+    /// ask. `None` for any other error, and for a second one of that kind. In any case the slots are learnt
+    /// anew if one has moved.
     pub(super) fn follow(&self, route: &Route, error: &StoreError) -> Option<Route> {
         let (Self::Cluster(cluster), StoreError::Refused(text)) = (self, error) else {
             return None;
         };
         let redirect = text.parse::<Redirect>().ok()?;
-        let server = cluster.redirected(&redirect, &route.server);
-        (!route.followed).then_some(Route {
-            server,
+        let told = redirect.at(route.server.at.as_ref()?);
+        if !redirect.asking {
+            cluster.moved(&told);
+        }
+        (!route.followed).then(|| Route {
+            server: cluster.member(&told),
             slot: route.slot,
             asking: redirect.asking,
             followed: true,
         })
     }
 
-    /// Whether one call may hold demands of several policies and identifiers.
-    pub(super) fn span_policies(&self) -> bool {
+    /// Whether one call may hold demands of several policies or identifiers.
+    pub(super) fn spans_policies(&self) -> bool {
         matches!(self, Self::One(_))
     }
 

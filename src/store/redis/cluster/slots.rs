@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-use crc::{CRC_16_XMODEM, Crc, Digest, Table};
+use crc::{CRC_16_XMODEM, Crc, Digest};
 use redis::{ParsingError, Value, from_redis_value};
 
 use crate::store::{
@@ -14,13 +14,13 @@ use crate::store::{
     redis::{key::Tag, topology::HostPort},
 };
 
-/// A share of the keys of a cluster.
+/// One of the 16,384 parts of the keys of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::store::redis) struct Slot(u16);
 
 impl Slot {
     /// How many there are.
-    pub(super) const COUNT: usize = 1 << 14;
+    pub(super) const COUNT: u16 = 1 << 14;
 
     /// The one that all counters of a demand's identifier under its policy share.
     ///
@@ -28,7 +28,7 @@ impl Slot {
     pub(in crate::store::redis) fn of(namespace: &str, demand: &Demand<'_>) -> Self {
         let mut sum = Sum(CRC.digest());
         write!(sum, "{}", Tag::new(namespace, demand)).expect("a sum takes anything");
-        Self(sum.0.finalize() % (1 << 14))
+        Self(sum.0.finalize() % Self::COUNT)
     }
 
     pub(super) fn index(self) -> usize {
@@ -36,7 +36,7 @@ impl Slot {
     }
 }
 
-struct Sum<'a>(Digest<'a, u16, Table<1>>);
+struct Sum<'a>(Digest<'a, u16, crc::Table<1>>);
 
 impl fmt::Write for Sum<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -49,19 +49,20 @@ const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// Some slots, and the server that takes their writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Share {
+pub(super) struct Range {
     pub(super) slots: RangeInclusive<usize>,
     pub(super) server: HostPort,
 }
 
 /// Reads the reply of `CLUSTER SLOTS` by the server at `told_by`: per range its first and last slot, then
 /// the primary as host, port and more, then the replicas. Without a host, it is that of whoever told.
-pub(super) fn read(reply: Value, told_by: &HostPort) -> Result<Vec<Share>, ParsingError> {
+/// `CLUSTER SHARDS` tells no more of use, and Redis-compatible services know it less often.
+pub(super) fn read(reply: Value, told_by: &HostPort) -> Result<Vec<Range>, ParsingError> {
     let rows: Vec<Vec<Value>> = from_redis_value(reply)?;
-    rows.into_iter().map(|row| share(row, told_by)).collect()
+    rows.into_iter().map(|row| range(row, told_by)).collect()
 }
 
-fn share(row: Vec<Value>, told_by: &HostPort) -> Result<Share, ParsingError> {
+fn range(row: Vec<Value>, told_by: &HostPort) -> Result<Range, ParsingError> {
     let [first, last, primary, ..] = &row[..] else {
         return Err(ParsingError::from("a row ends early"));
     };
@@ -70,12 +71,12 @@ fn share(row: Vec<Value>, told_by: &HostPort) -> Result<Share, ParsingError> {
         return Err(ParsingError::from("a server ends early"));
     };
     let host: Option<String> = from_redis_value(host.clone())?;
-    let host = host.filter(|host| !host.is_empty() && host != "?");
+    let host = host.filter(|host| is_known(host));
     let (first, last): (usize, usize) = (number(first)?, number(last)?);
-    if first > last || last >= Slot::COUNT {
+    if first > last || last >= Slot::COUNT.into() {
         return Err(ParsingError::from(format!("no slots: {first} to {last}")));
     }
-    Ok(Share {
+    Ok(Range {
         slots: first..=last,
         server: HostPort {
             host: host.unwrap_or_else(|| told_by.host.clone()),
@@ -90,6 +91,11 @@ fn number<T: TryFrom<i64>>(value: &Value) -> Result<T, ParsingError> {
     T::try_from(number).map_err(|_| ParsingError::from(format!("out of range: {number}")))
 }
 
+/// A server writes nothing, or a question mark, where it does not know.
+fn is_known(host: &str) -> bool {
+    !host.is_empty() && host != "?"
+}
+
 /// A server's answer that another one is to be asked: `MOVED 3999 10.0.0.1:6381`, or `ASK …` where the slot
 /// is on its way and only this call is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,8 +103,18 @@ pub(in crate::store::redis) struct Redirect {
     /// Whether it is for this call only.
     pub(in crate::store::redis) asking: bool,
     /// `None` for the host that was asked.
-    pub(super) host: Option<String>,
-    pub(super) port: u16,
+    host: Option<String>,
+    port: u16,
+}
+
+impl Redirect {
+    /// Where the other one is, as told by the server at `asked`.
+    pub(in crate::store::redis) fn at(&self, asked: &HostPort) -> HostPort {
+        HostPort {
+            host: self.host.as_ref().unwrap_or(&asked.host).clone(),
+            port: self.port,
+        }
+    }
 }
 
 impl FromStr for Redirect {
@@ -116,7 +132,7 @@ impl FromStr for Redirect {
         let (host, port) = address.rsplit_once(':').ok_or(NoRedirect)?;
         Ok(Self {
             asking,
-            host: (!host.is_empty() && host != "?").then(|| host.to_owned()),
+            host: is_known(host).then(|| host.to_owned()),
             port: port.parse().map_err(|_| NoRedirect)?,
         })
     }
@@ -206,17 +222,17 @@ mod tests {
             Array(vec![Int(first), Int(last), server.clone(), server])
         };
         let read = |rows| read(Array(rows), &at("asked", 1)).ok();
-        let share = |slots, host| Share {
+        let range = |slots, host| Range {
             slots,
             server: at(host, 7001),
         };
         assert_eq!(
             read(vec![row(0, 9, text("10.0.0.1")), row(10, 16383, Nil)]),
-            Some(vec![share(0..=9, "10.0.0.1"), share(10..=16383, "asked")])
+            Some(vec![range(0..=9, "10.0.0.1"), range(10..=16383, "asked")])
         );
         assert_eq!(
             read(vec![row(0, 0, text(""))]),
-            Some(vec![share(0..=0, "asked")])
+            Some(vec![range(0..=0, "asked")])
         );
         for wrong in [
             row(0, 16384, text("a")),

@@ -27,15 +27,15 @@ const BUFFERED_CALLS: usize = 1024;
 
 /// Makes connections. Its `Display` is where to: no user, no password.
 pub(in crate::store::redis) struct Dialer {
-    route: Route,
-    servers: Servers,
+    whereabouts: Whereabouts,
+    prober: Prober,
 }
 
 /// Where to.
-enum Route {
-    Direct(ConnectionAddr),
+enum Whereabouts {
+    Known(ConnectionAddr),
     /// Asked at each attempt: the primary changes.
-    Sentinels(Sentinels),
+    Told(Sentinels),
 }
 
 /// A connection whose server passed the probe.
@@ -53,7 +53,8 @@ impl Dialer {
         probe: redis::Pipeline,
     ) -> Self {
         let address = settings.url.connection_info().addr().clone();
-        Self::new(Route::Direct(address), settings, probe)
+        let access = Access::to_servers(settings);
+        Self::new(Whereabouts::Known(address), access, settings, probe)
     }
 
     /// One to an address that was told.
@@ -62,8 +63,9 @@ impl Dialer {
         settings: &RedisSettings,
         probe: redis::Pipeline,
     ) -> Self {
-        let address = Access::to_servers(settings).address(told);
-        Self::new(Route::Direct(address), settings, probe)
+        let access = Access::to_servers(settings);
+        let address = access.address(told);
+        Self::new(Whereabouts::Known(address), access, settings, probe)
     }
 
     /// One to wherever the sentinels say.
@@ -73,14 +75,20 @@ impl Dialer {
         probe: redis::Pipeline,
     ) -> Self {
         let sentinels = Sentinels::new(sentinels, settings);
-        Self::new(Route::Sentinels(sentinels), settings, probe)
+        let access = Access::to_servers(settings);
+        Self::new(Whereabouts::Told(sentinels), access, settings, probe)
     }
 
-    fn new(route: Route, settings: &RedisSettings, probe: redis::Pipeline) -> Self {
+    fn new(
+        whereabouts: Whereabouts,
+        access: Access,
+        settings: &RedisSettings,
+        probe: redis::Pipeline,
+    ) -> Self {
         Self {
-            route,
-            servers: Servers {
-                access: Access::to_servers(settings),
+            whereabouts,
+            prober: Prober {
+                access,
                 probe,
                 generation: 0,
                 attempt: ATTEMPT.max(4 * settings.budget),
@@ -90,16 +98,19 @@ impl Dialer {
 
     /// One attempt; names are looked up, and files read, anew each time.
     pub(super) async fn dial(&mut self, shared: &Arc<Shared>) -> Result<Dialed, String> {
-        let Self { route, servers } = self;
-        match route {
-            Route::Direct(address) => servers.connect(address.clone(), shared).await,
-            Route::Sentinels(sentinels) => servers.find(sentinels, shared).await,
+        let Self {
+            whereabouts,
+            prober,
+        } = self;
+        match whereabouts {
+            Whereabouts::Known(address) => prober.connect(address.clone(), shared).await,
+            Whereabouts::Told(sentinels) => prober.find(sentinels, shared).await,
         }
     }
 }
 
-/// Servers that keep counters.
-struct Servers {
+/// Connects to servers that keep counters, and probes them.
+struct Prober {
     access: Access,
     probe: redis::Pipeline,
     /// Of the last connection.
@@ -108,7 +119,7 @@ struct Servers {
     attempt: Duration,
 }
 
-impl Servers {
+impl Prober {
     /// Connects to the first server that a sentinel takes for the primary and that takes writes: one
     /// that was cut off from the others may be behind, and tell of the last primary.
     async fn find(
@@ -192,9 +203,9 @@ fn notice(
 
 impl fmt::Display for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.route {
-            Route::Direct(address) => address.fmt(f),
-            Route::Sentinels(sentinels) => sentinels.fmt(f),
+        match &self.whereabouts {
+            Whereabouts::Known(address) => address.fmt(f),
+            Whereabouts::Told(sentinels) => sentinels.fmt(f),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::store::{StoreError, redis::script::Script};
 pub(in crate::store::redis) struct Exchange<'a> {
     shared: &'a Shared,
     link: OnceCell<Arc<Link>>,
-    /// Whether each call says that it knows of the slot's being on its way.
+    /// As in [`Class`](crate::store::redis::script::Class), for each call.
     asking: bool,
     /// In milliseconds since the connection was opened.
     sent: u64,
