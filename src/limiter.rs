@@ -51,12 +51,14 @@ pub struct Limiter {
     store: Store,
     /// Decides in failure mode `local`. Its counters are its own: never merged into the store.
     local: MemoryStore,
-    /// `None` where it is off, or where asking the store is as cheap.
+    /// `None` where it is off, where asking the store is as cheap, or where counts do not only grow.
     denials: Option<DenialCache>,
     /// Permits for shadow calls that no request waits for.
     unawaited: Arc<Semaphore>,
     /// Permits for settling that no request waits for: a flood of denials does not take them.
     settling: Arc<Semaphore>,
+    /// Permits for replies past the budget, which take the longest.
+    late: Arc<Semaphore>,
     expected_replicas: u32,
     metrics: Arc<Metrics>,
     near_limit_log: BoundedLog,
@@ -82,12 +84,12 @@ impl Limiter {
         metrics: Arc<Metrics>,
         clock: Clock,
     ) -> Self {
-        let denials = match store {
-            Store::Redis(_) if !settings.denial_cache.is_zero() => {
-                Some(DenialCache::new(policies.clone(), settings.denial_cache))
-            }
-            Store::Redis(_) | Store::Memory(_) => None,
-        };
+        let enforced = policies.policies().iter();
+        let enforced = enforced.filter(|policy| policy.mode == Mode::Enforce);
+        // What one policy charged and another's denial takes back soon must not deny anybody for longer.
+        let counts_only_grow = store.spans_policies() || enforced.count() <= 1;
+        let is_of_use = store.is_remote() && counts_only_grow && !settings.denial_cache.is_zero();
+        let denials = is_of_use.then(|| DenialCache::new(policies.clone(), settings.denial_cache));
         Self {
             policies,
             store,
@@ -95,6 +97,7 @@ impl Limiter {
             denials,
             unawaited: Arc::new(Semaphore::new(MAX_UNAWAITED)),
             settling: Arc::new(Semaphore::new(MAX_UNAWAITED)),
+            late: Arc::new(Semaphore::new(MAX_UNAWAITED)),
             expected_replicas: settings.expected_replicas.get(),
             metrics,
             near_limit_log: BoundedLog::new(clock.clone()),

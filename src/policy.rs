@@ -87,8 +87,8 @@ pub enum Charge {
 }
 
 impl Charge {
-    /// Whether what is counted is known when the request is admitted: then it only ever grows, but for what a
-    /// cluster gives back of a request that another policy denied.
+    /// Whether what is counted is known when the request is admitted: then it only ever grows, unless the
+    /// store can not charge several policies in one step.
     pub const fn is_final_at_request(&self) -> bool {
         match self {
             Self::AtRequest { take_back_5xx } => !*take_back_5xx,

@@ -14,7 +14,10 @@ use slidegate::{
     store::{At, Demand, GiveBack, Store, StoreError},
 };
 
-use crate::support::{app::App, cluster::*, demand::*, redis::*, trace::Trace, upstream::Upstream};
+use crate::support::{
+    app::App, cluster::*, demand::*, fake_redis::FakeRedis, redis::*, trace::Trace,
+    upstream::Upstream,
+};
 
 const LONG: &str = "1000000/366d";
 
@@ -515,4 +518,174 @@ async fn a_server_that_is_no_part_of_a_cluster_is_told_apart() {
         "{}",
         trace.text()
     );
+}
+
+#[tokio::test]
+async fn with_several_policies_no_denial_is_remembered_that_may_be_taken_back() {
+    let (cluster, upstream) = (Cluster::start(3, 0).await, Upstream::start());
+    let names = [policy_on(&cluster, 0), policy_on(&cluster, 1)];
+    for (count, remembered) in [(1, true), (2, false)] {
+        let policies: String = names[..count]
+            .iter()
+            .map(|name| format!("- {{name: {name}, limits: [1/366d]}}\n"))
+            .collect();
+        let yaml = format!(
+            "upstream: {{address: '{}'}}\nthreads: 1\n\
+             store: {{{}, namespace: n{count}, budget: 10s, denial_cache: 1m}}\npolicies:\n{policies}",
+            upstream.address,
+            cluster.section(),
+        );
+        let app = App::start(&yaml);
+        let mut statuses = Vec::new();
+        for _ in 0..6 {
+            statuses.push(get(&app).await);
+        }
+        assert_eq!(statuses, [200, 429, 429, 429, 429, 429]);
+        let by_cache = app
+            .metric(&decided(&names[0], "deny", "denial_cache"))
+            .await;
+        assert_eq!(by_cache > 0.0, remembered, "{count} policies");
+    }
+}
+
+#[tokio::test]
+async fn a_charge_by_the_response_is_made_though_another_slot_took_the_whole_budget() {
+    let (cluster, upstream) = (Cluster::start(3, 0).await, Upstream::start());
+    let (logins, frozen) = (policy_on(&cluster, 1), policy_on(&cluster, 2));
+    let app = app_within(
+        "500ms",
+        &cluster,
+        &upstream,
+        &format!(
+            "- {{name: {logins}, limits: [100/366d], charge_on: [401]}}\n\
+             - {{name: {frozen}, limits: [100/366d], failure_mode: allow}}"
+        ),
+    );
+    let fail = async || {
+        let url = app.url("/status/401");
+        assert_eq!(reqwest::get(url).await.expect("an answer").status(), 401);
+    };
+    eventually("both servers decide", async || {
+        fail().await;
+        units(&cluster.servers[2], &frozen) > 0
+    })
+    .await;
+    let before = units(&cluster.servers[1], &logins);
+    cluster.servers[2].pause();
+    fail().await;
+    eventually("it is charged", async || {
+        units(&cluster.servers[1], &logins) == before + 1
+    })
+    .await;
+    cluster.servers[2].resume();
+}
+
+#[tokio::test]
+async fn a_server_that_says_that_the_cluster_is_down_has_its_slots_looked_for_elsewhere() {
+    let cluster = Cluster::start(3, 0).await;
+    cluster.bear_gaps();
+    let store = cluster.store();
+    let demand = on(&cluster, 1);
+    decides(&store, demand).await;
+    let id: String = ask(&cluster.servers[1], &["MYID"]).expect("an id");
+    let flush = redis::cmd("FLUSHALL").exec(&mut cluster.servers[1].client());
+    flush.expect("OK");
+    ask::<String>(&cluster.servers[1], &["RESET", "HARD"]).expect("OK");
+    for place in [0, 2] {
+        ask::<String>(&cluster.servers[place], &["FORGET", &id]).expect("OK");
+    }
+    ask::<String>(&cluster.servers[0], &["ADDSLOTSRANGE", "5461", "10921"]).expect("OK");
+    let mut tripped = false;
+    eventually("the other one decides", async || {
+        let reply = take_group(&store, &[demand], At::Now).await;
+        tripped |= store.health().tripped;
+        reply.is_ok()
+    })
+    .await;
+    assert!(tripped, "it was shown");
+    assert_eq!(units(&cluster.servers[0], "p"), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_knows_of_a_part_of_the_slots_only_is_not_the_last_to_be_asked() {
+    let cluster = Cluster::start(3, 0).await;
+    let demand = on(&cluster, 1);
+    for place in [1, 2] {
+        let id: String = ask(&cluster.servers[place], &["MYID"]).expect("an id");
+        ask::<String>(&cluster.servers[0], &["FORGET", &id]).expect("OK");
+    }
+    decides(&cluster.store(), demand).await;
+}
+
+/// A server that has all slots and answers calls of scripts as it is told to; and how often it was taken
+/// into use.
+fn all_slots(answer: impl Fn() -> String + Send + Sync + 'static) -> (FakeRedis, Arc<AtomicU64>) {
+    let (own, probed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (port, count) = (Arc::clone(&own), Arc::clone(&probed));
+    let fake = FakeRedis::start(move |command| {
+        Some(match command.split(' ').next().unwrap_or_default() {
+            "CLUSTER" => {
+                let port = port.load(Ordering::Relaxed);
+                format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}")
+            }
+            "EVALSHA" | "EVAL" => answer(),
+            "SCRIPT" => {
+                // Two of them are a probe.
+                count.fetch_add(1, Ordering::Relaxed);
+                "+OK".to_owned()
+            }
+            _ => "+OK".to_owned(),
+        })
+    });
+    let address = fake.address();
+    let (_, port) = address.rsplit_once(':').expect("a port");
+    own.store(port.parse().expect("a port"), Ordering::Relaxed);
+    (fake, probed)
+}
+
+fn app_on(fake: &FakeRedis, upstream: &Upstream) -> App {
+    App::start(&format!(
+        "upstream: {{address: '{}'}}\nthreads: 1\n\
+         store: {{url: '{}', cluster: {{}}, namespace: test, budget: 100ms, denial_cache: 0s}}\n\
+         policies: [{{name: a, limits: [100/366d]}}, {{name: b, limits: [100/366d]}}]",
+        upstream.address,
+        fake.url(),
+    ))
+}
+
+#[tokio::test]
+async fn a_redirect_that_comes_too_late_is_not_followed() {
+    let (cluster, upstream) = (Cluster::of_one().await, Upstream::start());
+    let asked = Arc::new(AtomicU64::new(0));
+    let (count, to) = (Arc::clone(&asked), cluster.servers[0].port());
+    let (fake, _) = all_slots(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(400));
+        format!("-MOVED 1 127.0.0.1:{to}")
+    });
+    let app = app_on(&fake, &upstream);
+    eventually("it is asked", async || {
+        assert_eq!(get(&app).await, 200);
+        asked.load(Ordering::Relaxed) > 0
+    })
+    .await;
+    app.metric_becomes("slidegate_store_pending", 0.0).await;
+    assert_eq!(counters(&cluster.servers[0]), 0, "this proxy has decided");
+}
+
+#[tokio::test]
+async fn a_server_that_answers_too_late_each_time_trips_the_breaker() {
+    let upstream = Upstream::start();
+    let (fake, probed) = all_slots(|| {
+        std::thread::sleep(Duration::from_millis(200));
+        "-ERR late".to_owned()
+    });
+    let app = app_on(&fake, &upstream);
+    eventually("it is given up and tried anew", async || {
+        assert_eq!(get(&app).await, 200);
+        // Each answer comes, before the next request.
+        app.metric_becomes("slidegate_store_pending", 0.0).await;
+        probed.load(Ordering::Relaxed) > 2
+    })
+    .await;
 }

@@ -305,6 +305,9 @@ fn hint(error: &StoreError) -> &'static str {
         StoreError::Disconnected => {
             "store.url says where it is looked for; the lines above, why it was not reached"
         }
+        StoreError::Refused(text) if text.starts_with("TRYAGAIN") => {
+            "the client's slot is being moved to another server of the cluster; try again when it has"
+        }
         StoreError::Refused(_) => "README.md and lua/README.md list the rights that its user needs",
         _ => "nothing was charged; try again",
     }

@@ -65,9 +65,6 @@ impl Limiter {
                 Err(_) => undecided.push(*asked),
             }
         }
-        if let Some(cache) = &self.denials {
-            cache.learn(&limits, started, received);
-        }
         let charged: Vec<LimitDecision> = limits
             .iter()
             .filter(|limit| limit.decision.charged)
@@ -126,20 +123,28 @@ impl Limiter {
 
     /// Gives back what a request that does not pass was charged, behind its back.
     fn undo(self: &Arc<Self>, charged: Vec<LimitDecision>, late: Vec<Call>) {
-        if charged.is_empty() && late.is_empty() {
-            return;
+        let limiter = Arc::clone(self);
+        if !charged.is_empty() {
+            let lost = charged.len();
+            self.behind(&self.settling, lost, async move {
+                limiter.give_back(&charged).await;
+            });
         }
-        let (limiter, lost) = (Arc::clone(self), charged.len() + late.len());
-        self.behind(lost, async move {
-            limiter.give_back(&charged).await;
-            for (asked, call) in late {
-                if let Ok(Ok(decisions)) = call.await {
-                    let mut limits = limiter.limit_decisions(&[asked], decisions, DecidedBy::Store);
-                    limits.retain(|limit| limit.decision.charged);
-                    limiter.give_back(&limits).await;
+        let limiter = Arc::clone(self);
+        if !late.is_empty() {
+            // Some of it may not have been charged.
+            let lost = late.len();
+            self.behind(&self.late, lost, async move {
+                for (asked, call) in late {
+                    if let Ok(Ok(decisions)) = call.await {
+                        let mut limits =
+                            limiter.limit_decisions(&[asked], decisions, DecidedBy::Store);
+                        limits.retain(|limit| limit.decision.charged);
+                        limiter.give_back(&limits).await;
+                    }
                 }
-            }
-        });
+            });
+        }
     }
 
     /// Whether the store charges both in one step.

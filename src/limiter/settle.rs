@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
+use tokio::sync::Semaphore;
 
 use super::{LimitDecision, Limiter, Outcome, Verdict};
 use crate::{
@@ -57,7 +58,14 @@ impl Limiter {
             .iter_mut()
             .filter(|limit| due(limit) == Some(Due::Charge))
             .collect();
-        if !charged.is_empty() {
+        if charged.is_empty() {
+            return;
+        }
+        if left.is_zero() && self.store.is_remote() {
+            // Another slot took all of the budget; the charge is owed all the same.
+            let limits = charged.into_iter().map(|limit| *limit).collect();
+            self.settle_unawaited(limits, status);
+        } else {
             self.charge(charged, left).await;
         }
     }
@@ -78,15 +86,19 @@ impl Limiter {
         let due = |limit: &&LimitDecision| self.due(limit, status) == Some(Due::GiveBack);
         let lost = limits.iter().filter(due).count();
         let limiter = Arc::clone(self);
-        self.behind(
-            lost,
-            async move { limiter.settle_behind(limits, status).await },
-        );
+        self.behind(&self.settling, lost, async move {
+            limiter.settle_behind(limits, status).await;
+        });
     }
 
     /// Does what no request waits for; unless too much of that is under way, and so many give-backs are lost.
-    pub(super) fn behind(&self, lost: usize, work: impl Future<Output = ()> + Send + 'static) {
-        let Ok(permit) = self.settling.clone().try_acquire_owned() else {
+    pub(super) fn behind(
+        &self,
+        permits: &Arc<Semaphore>,
+        lost: usize,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
             for _ in 0..lost {
                 self.metrics.gave_back(false);
             }

@@ -175,7 +175,7 @@ impl RedisStore {
             if open.is_empty() || guess > 0 && from_now(Duration::ZERO) >= until {
                 return;
             }
-            open = self.ask(groups, open, at, replies).await;
+            open = self.ask(groups, open, at, until, replies).await;
         }
         for index in open {
             replies[index] = Err(StoreError::WindowTurned);
@@ -188,11 +188,12 @@ impl RedisStore {
         groups: &[Group<'_>],
         open: Open,
         at: At,
+        until: Instant,
         replies: &mut [GroupReply],
     ) -> Open {
         let sent = self.clock.now();
         let asked = open.iter().map(|index| &groups[*index]);
-        let (server, now, answers) = match self.question(asked, at, sent).await {
+        let (server, now, answers) = match self.question(asked, at, sent, until).await {
             Ok(answers) => answers,
             Err(error) => {
                 for index in open {
@@ -224,9 +225,11 @@ impl RedisStore {
         groups: impl Iterator<Item = &'g Group<'d>> + Clone,
         at: At,
         sent: Timestamp,
+        until: Instant,
     ) -> Result<(Arc<Server>, Timestamp, Answers), StoreError> {
         let first = groups.clone().flatten().next();
-        let mut route = self.servers.route(&self.namespace, first).await?;
+        let route = timeout_at(until, self.servers.route(&self.namespace, first)).await;
+        let mut route = route.unwrap_or(Err(StoreError::Timeout))?;
         loop {
             let Route { slot, asking, .. } = route;
             let guess = match at {
@@ -234,9 +237,11 @@ impl RedisStore {
                 At::Stamp(stamp) => stamp,
             };
             let class = Class { at, slot, asking };
-            let part = script::write_part(&self.namespace, groups.clone(), guess, class);
+            let part = script::write_part(&self.namespace, groups.clone(), guess, class, until);
             match route.server.batcher.ask(part).await {
                 Ok((now, answers)) => return Ok((route.server, now, answers)),
+                // A late redirect is not followed: whoever asked has been answered.
+                Err(_) if from_now(Duration::ZERO) >= until => return Err(StoreError::Timeout),
                 Err(error) => route = self.servers.follow(&route, &error).ok_or(error)?,
             }
         }

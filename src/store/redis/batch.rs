@@ -15,7 +15,7 @@ use redis::{Arg, Cmd, Value};
 use tokio::{
     select,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::{
@@ -23,6 +23,7 @@ use super::{
     script::{self, Answer, Answers, Class, Part, Script},
 };
 use crate::{
+    clock,
     ratelimit::Timestamp,
     store::{At, StoreError},
 };
@@ -119,8 +120,9 @@ async fn call(
     class: Class,
     mut batch: Vec<Waiting>,
 ) {
-    // What has not been sent yet and nobody waits for is not charged.
-    batch.retain(|waiting| !waiting.whom.answer.is_closed());
+    // What has not been sent yet, and nobody waits for or not any longer, is not charged.
+    let now = Instant::from_std(clock::instant());
+    batch.retain(|waiting| !waiting.whom.answer.is_closed() && now < waiting.part.until);
     let (parts, mut waiting): (Vec<Part>, Vec<Whom>) = batch
         .into_iter()
         .map(|waiting| (waiting.part, waiting.whom))
@@ -131,7 +133,11 @@ async fn call(
         Ok(reply) => reply,
         Err(_) => {
             exchange.timed_out();
-            late(&mut waiting, sent).await
+            if exchange.has_begun() {
+                late(&mut waiting, sent).await
+            } else {
+                Err(StoreError::Timeout)
+            }
         }
     };
     let reply =

@@ -133,8 +133,9 @@ impl Cluster {
         known().ok_or(StoreError::Disconnected)
     }
 
-    /// The server at an address that another one told; it is connected to if it is new.
-    pub(super) fn member(&self, told: &HostPort) -> Arc<Server> {
+    /// The server at an address that another one told; it is connected to if it is new. `None` if there are
+    /// too many.
+    pub(super) fn member(&self, told: &HostPort) -> Option<Arc<Server>> {
         self.shared.members.get(told)
     }
 
@@ -152,10 +153,11 @@ impl Cluster {
             next_probe: SHORTEST_PAUSE + TROUBLED_PAUSE,
             pending: 0,
         };
-        for health in table.servers.iter().map(|server| server.health()) {
+        for server in &table.servers {
+            let health = server.health();
             all.pending += health.pending;
+            all.tripped |= server.is_in_trouble();
             if health.tripped {
-                all.tripped = true;
                 all.next_probe = all.next_probe.min(health.next_probe);
             }
         }
@@ -191,7 +193,7 @@ impl Table {
     }
 
     fn is_in_trouble(&self) -> bool {
-        !self.whole || self.servers.iter().any(|server| server.health().tripped)
+        !self.whole || self.servers.iter().any(|server| server.is_in_trouble())
     }
 }
 
@@ -213,12 +215,15 @@ struct Member {
 }
 
 impl Members {
-    /// The server at an address; it is connected to if it is new.
-    fn get(&self, at: &HostPort) -> Arc<Server> {
+    /// The server at an address; it is connected to if it is new, unless there are too many.
+    fn get(&self, at: &HostPort) -> Option<Arc<Server>> {
         let mut open = self.open.lock();
         if let Some(member) = open.get_mut(at) {
             member.wanted = true;
-            return Arc::clone(&member.server);
+            return Some(Arc::clone(&member.server));
+        }
+        if open.len() >= MOST_SERVERS {
+            return None;
         }
         let server = Arc::new(self.connect(at));
         let member = Member {
@@ -226,7 +231,7 @@ impl Members {
             wanted: true,
         };
         open.insert(at.clone(), member);
-        server
+        Some(server)
     }
 
     fn connect(&self, at: &HostPort) -> Server {
@@ -291,16 +296,32 @@ impl Refresher {
 
     /// Asks one server after the other, until one tells the slots.
     async fn learn(&mut self) -> Result<(), String> {
-        let mut reasons = Vec::new();
+        let (mut reasons, mut fullest) = (Vec::new(), (0, Vec::new()));
         for whom in self.candidates() {
             match self.ask(&whom).await {
                 Ok(ranges) => {
-                    self.install(ranges);
-                    return Ok(());
+                    let known: usize = ranges.iter().map(Range::len).sum();
+                    if known > fullest.0 {
+                        fullest = (known, ranges);
+                    }
+                    // One that others have forgotten knows of a part only.
+                    if known == usize::from(Slot::COUNT) {
+                        break;
+                    }
                 }
                 Err(reason) => reasons.push(format!("{whom}: {reason}")),
             }
         }
+        let table = self.shared.table.load_full();
+        for server in &table.servers {
+            server.doubt(false);
+        }
+        let (known, ranges) = fullest;
+        if known > 0 {
+            self.install(ranges);
+            return Ok(());
+        }
+        self.shared.members.keep(&table.servers);
         // In the same order at every attempt, though the turn is another one.
         reasons.sort_unstable();
         Err(reasons.join("; "))
@@ -315,6 +336,12 @@ impl Refresher {
             return Err("it knows of no slots".to_owned());
         }
         ranges.sort_by_key(|range| *range.slots.start());
+        if ranges
+            .windows(2)
+            .any(|two| two[0].slots.end() >= two[1].slots.start())
+        {
+            return Err("it tells a slot twice".to_owned());
+        }
         Ok(ranges)
     }
 
@@ -325,7 +352,7 @@ impl Refresher {
             self.turn = (self.turn + 1) % known.len();
             known.rotate_left(self.turn);
         }
-        known.sort_by_key(|server| server.health().tripped);
+        known.sort_by_key(|server| server.is_in_trouble());
 
         let named = self.shared.named.lock().take();
         let known = known.iter().filter_map(|server| server.at.clone());
@@ -346,7 +373,7 @@ impl Refresher {
         let addresses: BTreeSet<&HostPort> = ranges.iter().map(|range| &range.server).collect();
         let servers: Vec<_> = addresses
             .into_iter()
-            .map(|at| self.shared.members.get(at))
+            .filter_map(|at| self.shared.members.get(at))
             .collect();
         let table = Table::new(ranges, &servers);
         let told: Vec<_> = servers
@@ -359,6 +386,9 @@ impl Refresher {
         self.shared.table.store(Arc::new(table));
     }
 }
+
+/// As many servers as Redis recommends for the largest cluster: a server that invents others gets no further.
+const MOST_SERVERS: usize = 1000;
 
 /// Between two questions, whatever happens: redirects come in crowds.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);

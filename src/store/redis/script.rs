@@ -7,6 +7,7 @@ use std::fmt;
 
 use redis::{Cmd, RedisWrite};
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 pub(super) use reply::{Answer, Answers, Counted, read_give_back, read_take, read_time};
 
@@ -87,6 +88,8 @@ pub(super) struct Part {
     pub arguments: Cmd,
     /// How many demands each group has.
     pub shape: Shape,
+    /// Until when it may be sent.
+    pub until: Instant,
 }
 
 /// What is said once for a whole call.
@@ -110,6 +113,7 @@ pub(super) fn write_part<'g, 'd: 'g>(
     groups: impl Iterator<Item = &'g Group<'d>>,
     guess: Timestamp,
     class: Class,
+    until: Instant,
 ) -> Part {
     let (mut keys, mut arguments) = (Cmd::with_capacity(4, 160), Cmd::with_capacity(16, 160));
     let mut shape = Shape::new();
@@ -135,6 +139,7 @@ pub(super) fn write_part<'g, 'd: 'g>(
         keys,
         arguments,
         shape,
+        until,
     }
 }
 
@@ -207,7 +212,8 @@ mod tests {
             slot: None,
             asking: false,
         };
-        let part = write_part("ns", groups.iter(), now, class);
+        let until = Instant::from_std(crate::clock::instant());
+        let part = write_part("ns", groups.iter(), now, class, until);
         assert_eq!(
             words(&part.keys).join(" "),
             "rl:{ns:p:unix}:60:2880 rl:{ns:p:unix}:60:2879 rl:{ns:p:unix}:3600:48 \

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -25,6 +25,8 @@ pub(super) struct Server {
     pub(super) at: Option<HostPort>,
     pub(super) connection: Arc<Connection>,
     pub(super) batcher: Batcher,
+    /// Whether it said that it can not know what its cluster is like.
+    doubted: AtomicBool,
     /// Milliseconds from our clock, when a call is sent, to the server's, when the script runs.
     offset: AtomicI64,
 }
@@ -43,6 +45,7 @@ impl Server {
             at,
             batcher: Batcher::start(&connection, take, budget, runtime),
             connection,
+            doubted: AtomicBool::new(false),
             offset: AtomicI64::new(0),
         }
     }
@@ -57,6 +60,16 @@ impl Server {
         let offset = now.as_millis().checked_signed_diff(sent.as_millis());
         self.offset
             .store(offset.unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// Takes it for cut off from its cluster, or not any more.
+    pub(super) fn doubt(&self, doubted: bool) {
+        self.doubted.store(doubted, Ordering::Relaxed);
+    }
+
+    /// Whether its slots are better looked for elsewhere.
+    pub(super) fn is_in_trouble(&self) -> bool {
+        self.doubted.load(Ordering::Relaxed) || self.connection.health().tripped
     }
 
     pub(super) fn health(&self) -> Health {

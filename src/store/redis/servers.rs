@@ -63,13 +63,19 @@ impl Servers {
         let (Self::Cluster(cluster), StoreError::Refused(text)) = (self, error) else {
             return None;
         };
+        if text.starts_with("CLUSTERDOWN") {
+            route.server.doubt(true);
+        }
         let redirect = text.parse::<Redirect>().ok()?;
         let told = redirect.at(route.server.at.as_ref()?);
         if !redirect.asking {
             cluster.moved(&told);
         }
-        (!route.followed).then(|| Route {
-            server: cluster.member(&told),
+        if route.followed {
+            return None;
+        }
+        Some(Route {
+            server: cluster.member(&told)?,
             slot: route.slot,
             asking: redirect.asking,
             followed: true,

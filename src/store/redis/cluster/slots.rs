@@ -54,6 +54,13 @@ pub(super) struct Range {
     pub(super) server: HostPort,
 }
 
+impl Range {
+    /// How many slots there are.
+    pub(super) fn len(&self) -> usize {
+        self.slots.clone().count()
+    }
+}
+
 /// Reads the reply of `CLUSTER SLOTS` by the server at `told_by`: per range its first and last slot, then
 /// the primary as host, port and more, then the replicas. Without a host, it is that of whoever told.
 /// `CLUSTER SHARDS` tells no more of use, and Redis-compatible services know it less often.

@@ -1,6 +1,9 @@
 //! What is said to Redis and heard from it.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use redis::{
     Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value,
@@ -21,6 +24,8 @@ pub(in crate::store::redis) struct Exchange<'a> {
     asking: bool,
     /// In milliseconds since the connection was opened.
     sent: u64,
+    /// Whether its budget has run out.
+    late: AtomicBool,
 }
 
 impl<'a> Exchange<'a> {
@@ -30,7 +35,13 @@ impl<'a> Exchange<'a> {
             link: OnceCell::new(),
             asking,
             sent: shared.millis(),
+            late: AtomicBool::new(false),
         }
+    }
+
+    /// Whether a call has been sent, or is about to be.
+    pub(in crate::store::redis) fn has_begun(&self) -> bool {
+        self.link.initialized()
     }
 
     /// Calls a script, which `complete` gives its keys and arguments; by its source if the server does
@@ -44,6 +55,9 @@ impl<'a> Exchange<'a> {
         complete(&mut command);
         match self.send(&command).await? {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                if self.late.load(Ordering::Relaxed) {
+                    return Err(StoreError::Timeout);
+                }
                 let mut command = script.by_source();
                 complete(&mut command);
                 self.send(&command).await?
@@ -73,6 +87,7 @@ impl<'a> Exchange<'a> {
     ///
     /// Calls sent within half that time of each other met the same trouble: it counts once.
     pub(in crate::store::redis) fn timed_out(&self) {
+        self.late.store(true, Ordering::Relaxed);
         let Some(link) = self.link.get() else { return };
         let half = self.shared.millis().saturating_sub(self.sent) / 2;
         let counted = link.timeout_counted.load(Ordering::Relaxed);
@@ -111,7 +126,9 @@ impl<'a> Exchange<'a> {
                 Err(StoreError::Io(error.to_string()))
             }
             answer => {
-                if link.timeouts.load(Ordering::Relaxed) != 0 {
+                // A late answer is no sign that the next will be in time.
+                let late = self.late.load(Ordering::Relaxed);
+                if !late && link.timeouts.load(Ordering::Relaxed) != 0 {
                     link.timeouts.store(0, Ordering::Relaxed);
                 }
                 if let Err(error) = &answer {
