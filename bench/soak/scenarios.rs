@@ -16,18 +16,27 @@ use slidegate::{
 use super::{
     load::{Answers, Load, Plan},
     report::{Bound, Report, millis},
-    support::{binary::Binary, nginx::Nginx, oracle, redis::RedisServer, relay::Relay},
+    support::{
+        binary::Binary,
+        cluster::Cluster,
+        nginx::Nginx,
+        oracle,
+        redis::{RedisServer, eventually},
+        relay::Relay,
+        sentinel::Watched,
+    },
     system::{
         System, admitted_by_store, by_store, counters, gate, info, keys, resident, unanswered,
-        until_store_decides,
+        until_all_decide, until_store_decides,
     },
 };
 
 type Scenario = fn(&Scale, &mut Report);
 
-pub const ALL: [(&str, Scenario); 6] = [
+pub const ALL: [(&str, Scenario); 7] = [
     ("kill", kill),
     ("stop", stop),
+    ("fail-over", fail_over),
     ("one-client", one_client),
     ("nuisances", nuisances),
     ("million", million),
@@ -49,7 +58,7 @@ impl Scale {
         baseline: Duration::from_secs(15),
         nuisances: Duration::from_secs(20),
         identifiers: 1_000_000,
-        flat: Duration::from_secs(90),
+        flat: Duration::from_secs(600),
     };
     pub const QUICK: Self = Self {
         kills: 2,
@@ -220,6 +229,112 @@ fn stop(scale: &Scale, report: &mut Report) {
         answers.latencies(&[after]).percentile(99),
         "ms",
         Bound::None,
+    );
+}
+
+/// A new primary, by Sentinel and in a cluster, and slots that move, under load.
+fn fail_over(_: &Scale, report: &mut Report) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let mut add =
+        |what: &str, value, unit, bound| report.add("fail-over", what, value, unit, bound);
+
+    let mut watched = runtime.block_on(Watched::start());
+    let store = format!(
+        "url: \"redis://mymaster\", sentinel: {{addresses: [{}]}}",
+        watched.addresses()
+    );
+    let system = System::start(&store, "8/1s");
+    let load = Load::start(steady(&system.gate));
+    thread::sleep(SECOND);
+    let before = watched.primary().expect("no fail-over yet");
+    watched.servers[before].kill();
+    runtime.block_on(eventually(
+        "the sentinels agree on the replica",
+        async || watched.primary() == Some(1 - before),
+    ));
+    let found = until_all_decide(&system.gate);
+    thread::sleep(SECOND);
+    let answers = load.end();
+    add(
+        "Sentinel, primary killed: answers 5xx, or none",
+        failures(&answers),
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "  from the new primary to decisions by it",
+        millis(found),
+        "ms",
+        Bound::AtMost(5_000.0),
+    );
+    drop((system, watched));
+
+    let mut cluster = runtime.block_on(Cluster::start(3, 3));
+    let system = System::start(&cluster.section(), "8/1s");
+    let load = Load::start(steady(&system.gate));
+    thread::sleep(SECOND);
+    cluster.servers[1].kill();
+    let slot_of_the_second = 8_192;
+    runtime.block_on(eventually("the replica has its slots", async || {
+        cluster.owner(slot_of_the_second) == 4
+    }));
+    let found = until_all_decide(&system.gate);
+    thread::sleep(SECOND);
+    let answers = load.end();
+    add(
+        "Cluster, primary killed: answers 5xx, or none",
+        failures(&answers),
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "  from the new primary to decisions by all",
+        millis(found),
+        "ms",
+        Bound::AtMost(5_000.0),
+    );
+    drop((system, cluster));
+
+    let cluster = runtime.block_on(Cluster::start(3, 0));
+    let system = System::start(&cluster.section(), "8/1s");
+    let load = Load::start(steady(&system.gate));
+    thread::sleep(SECOND);
+    // Each key of the load is in a slot of its own, so some are among these.
+    let moved = 0..500;
+    for slot in moved.clone() {
+        cluster.begin_move(slot, 0, 1);
+        cluster.end_move(slot, 0, 1);
+    }
+    let found = until_all_decide(&system.gate);
+    thread::sleep(SECOND);
+    let beyond: usize = cluster.servers.iter().map(|server| above(server, 8)).sum();
+    let answers = load.end();
+    add(
+        "Cluster, slots moved under load",
+        moved.len() as f64,
+        "",
+        Bound::None,
+    );
+    add(
+        "  answers 5xx, or none",
+        failures(&answers),
+        "",
+        Bound::Exactly(0.0),
+    );
+    add(
+        "  from the last one to decisions by all",
+        millis(found),
+        "ms",
+        Bound::AtMost(5_000.0),
+    );
+    add(
+        "  counters in Redis above the limit",
+        beyond as f64,
+        "",
+        Bound::Exactly(0.0),
     );
 }
 
@@ -610,39 +725,73 @@ fn write_next_windows(server: &RedisServer, keys: &[Vec<String>]) -> Ends {
     ends
 }
 
-/// New identifiers without end, at the caps of what slidegate keeps of them.
+/// New identifiers without end, at the caps of what slidegate keeps of them; both floods at once.
 fn flat(scale: &Scale, report: &mut Report) {
     let capped = "max_counters: 100000";
-    let system = System::start(&format!("url: \"memory:\", {capped}"), "100/1m");
-    flatness(
-        "memory store at 100,000 counters",
-        mix,
-        &system.gate,
-        scale,
-        report,
-    );
-    drop(system);
-
     let server = RedisServer::start();
+    let memory = System::start(&format!("url: \"memory:\", {capped}"), "100/1m");
     let store = format!("{}, budget: 1s, denial_cache: 1m, {capped}", url(&server));
-    let system = System::start(&store, "1/1m");
-    // Each asks twice, and is denied the second time.
-    flatness(
-        "denial cache at 100,000 counters",
-        |number| mix(number / 2),
-        &system.gate,
-        scale,
-        report,
-    );
+    let denials = System::start(&store, "1/1m");
+    let (memory, denials) = thread::scope(|scope| {
+        let memory = scope.spawn(|| flatness(mix, &memory.gate, scale));
+        // Each asks twice, and is denied the second time.
+        let denials = flatness(|number| mix(number / 2), &denials.gate, scale);
+        (memory.join().expect("it ends"), denials)
+    });
+    for (name, flat) in [
+        ("memory store at 100,000 counters", memory),
+        ("denial cache at 100,000 counters", denials),
+    ] {
+        let mut add = |what: &str, value, unit, bound| report.add("flat", what, value, unit, bound);
+        let Flat {
+            answers,
+            empty,
+            full,
+            most,
+            last,
+        } = flat;
+        let name = format!("{name}: requests");
+        add(&name, answers.count() as f64, "", Bound::AtLeast(250_000.0));
+        add(
+            "  answered 429",
+            answers.with(429..430) as f64,
+            "",
+            Bound::None,
+        );
+        add(
+            "  answers 5xx, or none",
+            failures(&answers),
+            "",
+            Bound::Exactly(0.0),
+        );
+        add(
+            "  seconds at the cap",
+            scale.flat.as_secs_f64(),
+            "s",
+            Bound::None,
+        );
+        add("  resident memory, empty", empty, "MB", Bound::None);
+        add("  resident memory, once full", full, "MB", Bound::None);
+        add("  resident memory, at the end", last, "MB", Bound::None);
+        add(
+            "  most beyond once full",
+            most - full,
+            "MB",
+            Bound::AtMost(8.0),
+        );
+    }
 }
 
-fn flatness(
-    name: &str,
-    identifier: fn(u64) -> u64,
-    gate: &Binary,
-    scale: &Scale,
-    report: &mut Report,
-) {
+/// Resident memory in the course of a flood, in MB.
+struct Flat {
+    answers: Answers,
+    empty: f64,
+    full: f64,
+    most: f64,
+    last: f64,
+}
+
+fn flatness(identifier: fn(u64) -> u64, gate: &Binary, scale: &Scale) -> Flat {
     let empty = resident(gate);
     let load = Load::start(Plan {
         targets: vec![gate.proxy],
@@ -661,43 +810,13 @@ fn flatness(
         thread::sleep(Duration::from_millis(500));
         most = most.max(resident(gate));
     }
-    let answers = load.end();
-    let last = resident(gate);
-
-    let mut add = |what: &str, value, unit, bound| report.add("flat", what, value, unit, bound);
-    add(
-        &format!("{name}: requests"),
-        answers.count() as f64,
-        "",
-        Bound::AtLeast(250_000.0),
-    );
-    add(
-        "  answered 429",
-        answers.with(429..430) as f64,
-        "",
-        Bound::None,
-    );
-    add(
-        "  answers 5xx, or none",
-        failures(&answers),
-        "",
-        Bound::Exactly(0.0),
-    );
-    add(
-        "  seconds at the cap",
-        scale.flat.as_secs_f64(),
-        "s",
-        Bound::None,
-    );
-    add("  resident memory, empty", empty, "MB", Bound::None);
-    add("  resident memory, once full", full, "MB", Bound::None);
-    add("  resident memory, at the end", last, "MB", Bound::None);
-    add(
-        "  most beyond once full",
-        most - full,
-        "MB",
-        Bound::AtMost(8.0),
-    );
+    Flat {
+        answers: load.end(),
+        empty,
+        full,
+        most,
+        last: resident(gate),
+    }
 }
 
 const SECOND: Duration = Duration::from_secs(1);

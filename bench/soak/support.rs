@@ -3,6 +3,9 @@
 #[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../../tests/support/binary.rs"]
 pub mod binary;
+#[expect(dead_code, reason = "the tests use more of it")]
+#[path = "../../tests/support/cluster.rs"]
+pub mod cluster;
 #[path = "../../tests/support/nginx.rs"]
 pub mod nginx;
 #[path = "../../tests/support/oracle.rs"]
@@ -12,3 +15,5 @@ pub mod oracle;
 pub mod redis;
 #[path = "../../tests/support/relay.rs"]
 pub mod relay;
+#[path = "../../tests/support/sentinel.rs"]
+pub mod sentinel;

@@ -106,6 +106,18 @@ pub fn until_store_decides(gate: &Binary) -> Duration {
     clock::elapsed(started)
 }
 
+/// The same, and no server that it knows is away.
+pub fn until_all_decide(gate: &Binary) -> Duration {
+    let started = clock::instant();
+    while clock::elapsed(started) < Duration::from_secs(10)
+        && metric(gate, "slidegate_store_breaker_tripped") > 0.0
+    {
+        thread::sleep(Duration::from_millis(5));
+    }
+    until_store_decides(gate);
+    clock::elapsed(started)
+}
+
 /// In MB, what the process holds in memory.
 pub fn resident(gate: &Binary) -> f64 {
     metric(gate, "process_resident_memory_bytes") / 1e6
