@@ -128,10 +128,12 @@ pub fn counters(server: &RedisServer) -> BTreeMap<String, u64> {
     let mut connection = server.client();
     let mut counters = BTreeMap::new();
     for keys in keys(server) {
-        let units: Vec<Option<u64>> = redis::cmd("MGET")
-            .arg(&keys)
-            .query(&mut connection)
-            .expect("counters hold numbers");
+        // One by one: in a cluster they are in many slots.
+        let mut asked = redis::pipe();
+        for key in &keys {
+            asked.get(key);
+        }
+        let units: Vec<Option<u64>> = asked.query(&mut connection).expect("counters hold numbers");
         // One may end meanwhile.
         let found = keys.into_iter().zip(units);
         counters.extend(found.filter_map(|(key, units)| Some((key, units?))));
