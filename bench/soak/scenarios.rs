@@ -484,6 +484,8 @@ fn nuisances(scale: &Scale, report: &mut Report) {
     let refuse = || {
         for (command, pause) in [
             (&["SCRIPT", "FLUSH"][..], 40),
+            (&["ACL", "SETUSER", "default", "-evalsha"], 20),
+            (&["ACL", "SETUSER", "default", "+evalsha"], 20),
             (&["CONFIG", "SET", "maxmemory", "1"], 40),
             (&["CONFIG", "SET", "maxmemory", "0"], 20),
         ] {
@@ -497,7 +499,7 @@ fn nuisances(scale: &Scale, report: &mut Report) {
         thread::sleep(Duration::from_millis(200));
     };
     nuisance(
-        "SCRIPT FLUSH, maxmemory",
+        "SCRIPT FLUSH, ACL, maxmemory",
         &refuse,
         &server,
         &system,
@@ -505,7 +507,7 @@ fn nuisances(scale: &Scale, report: &mut Report) {
         report,
     );
     nuisance(
-        "SCRIPT FLUSH, maxmemory, CLIENT KILL",
+        "SCRIPT FLUSH, ACL, maxmemory, CLIENT KILL",
         &disconnect,
         &server,
         &system,
