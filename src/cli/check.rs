@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     config::{Choice as _, Config, ConfigError, Environment},
-    policy::{Charge, ClientRule, IdentifierSource, Policy, TrustedProxies},
+    policy::{Apply, Charge, ClientRule, IdentifierSource, Policy, TrustedProxies},
 };
 
 /// Prints the policies in force, the warnings, and `<path>: ok` to `out`.
@@ -23,6 +23,12 @@ pub fn check(path: &Path, env: &Environment<'_>, out: &mut dyn Write) -> Result<
     }
     if let Some(client) = client(&config.clients) {
         writeln!(out, "client_ip from {client}")?;
+    }
+    if config.apply == Apply::First {
+        writeln!(
+            out,
+            "apply first: one enforced policy for a request, and all shadow policies"
+        )?;
     }
     for policy in &config.policies {
         print_policy(policy, out)?;
@@ -47,6 +53,9 @@ pub enum CheckError {
 
 fn print_policy(policy: &Policy, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "policy {}", policy.name)?;
+    if !policy.matches.is_everything() {
+        writeln!(out, "    match         {}", policy.matches)?;
+    }
     writeln!(out, "    identifier    {}", identifier(policy))?;
     for limit in &policy.limits {
         let (name, algorithm) = (&limit.name, limit.algorithm.name());

@@ -5,6 +5,7 @@
 
 mod identity;
 mod listeners;
+mod matching;
 mod policy;
 mod redis;
 mod responses;
@@ -19,7 +20,7 @@ use super::{
     leaf::{Choice, Rejected, choice, decimal, integer},
     section::Section,
 };
-use crate::limiter::LimiterSettings;
+use crate::{limiter::LimiterSettings, policy::Apply};
 
 /// The configuration that `root` holds. `None` if there are faults without which it has no meaning.
 pub fn build(root: &mut Section<'_>) -> Option<Config> {
@@ -30,12 +31,13 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let responses = root.section("responses", responses::read);
     let near_limit_edges = root.section("near_limit", near_limit_edges);
     let log = root.section("log", log);
-    let policies = policy::read_all(root);
+    let apply = root.word("apply", Apply::default(), choice);
+    let policies = policy::read_all(root, apply);
 
     let store = store?;
     let identity = identity?;
     let policies = policies?;
-    let warnings = warnings::of(&policies, &store, &identity);
+    let warnings = warnings::of(&policies, apply, &store, &identity);
     Some(Config {
         server,
         upstream: upstream??,
@@ -47,6 +49,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
             denial_cache: store.denial_cache,
         },
         responses: responses?,
+        apply,
         policies,
         clients: identity.clients,
         hasher: identity.hasher,

@@ -257,6 +257,7 @@ impl<'a> Problem<'a> {
             Refusal::DuplicateHeader(_) | Refusal::HeaderTooLong(_) => {
                 (StatusCode::BAD_REQUEST, "The identity cannot be read", None)
             }
+            Refusal::AmbiguousPath => (StatusCode::BAD_REQUEST, "The path is ambiguous", None),
             Refusal::IdentifierRequired(name) => (
                 StatusCode::UNAUTHORIZED,
                 "An identity is required",

@@ -1,10 +1,10 @@
 //! What is allowed and still worth a word. Nothing here stops a start.
 
 use super::{identity::Identity, store::Store};
-use crate::policy::{Charge, IdentifierSource, Mode, Policy};
+use crate::policy::{Apply, Charge, IdentifierSource, Mode, Policy};
 
 /// The warnings about where counters live, under whose name, and about `policies`.
-pub fn of(policies: &[Policy], store: &Store, identity: &Identity) -> Vec<String> {
+pub fn of(policies: &[Policy], apply: Apply, store: &Store, identity: &Identity) -> Vec<String> {
     let mut warnings = Vec::new();
     if store.redis.is_some() && !identity.keyed {
         warnings.push(FIXED_KEY.to_owned());
@@ -24,8 +24,18 @@ pub fn of(policies: &[Policy], store: &Store, identity: &Identity) -> Vec<String
             warnings.extend(never_admits(policy));
         }
     }
-    if !policies.iter().any(is_ceiling) {
-        warnings.extend(policies.iter().filter_map(mints_quota));
+    let ceilings: Vec<_> = policies
+        .iter()
+        .filter(|policy| is_ceiling(policy))
+        .collect();
+    for policy in policies {
+        let capped = ceilings.iter().any(|ceiling| {
+            let beside = apply == Apply::All || policy.mode == Mode::Shadow;
+            beside && ceiling.matches.covers(&policy.matches)
+        });
+        if !capped {
+            warnings.extend(mints_quota(policy, apply));
+        }
     }
     warnings
 }
@@ -49,12 +59,17 @@ fn is_ceiling(policy: &Policy) -> bool {
         && matches!(policy.charge, Charge::AtRequest { .. })
 }
 
-fn mints_quota(policy: &Policy) -> Option<String> {
+fn mints_quota(policy: &Policy, apply: Apply) -> Option<String> {
     let source = policy.identifier.sources.first()?;
+    let remedy = match apply {
+        Apply::All => {
+            "add an enforced policy with identifier: [client_ip] as a ceiling for its requests"
+        }
+        Apply::First => "with apply: all a policy with identifier: [client_ip] could be a ceiling",
+    };
     (*source != IdentifierSource::ClientIp).then(|| {
         format!(
-            "policy {}: a client that invents values for {source} gets a fresh quota with each; \
-             add an enforced policy with identifier: [client_ip] as a ceiling",
+            "policy {}: a client that invents values for {source} gets a fresh quota with each; {remedy}",
             policy.name
         )
     })

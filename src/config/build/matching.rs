@@ -1,0 +1,194 @@
+//! `match` and `apply`: which requests a policy is for. What could never match, or is covered by something else,
+//! is a fault: whoever wrote it meant something.
+
+use std::fmt::Display;
+
+use http::Method;
+
+use crate::{
+    config::{
+        leaf::{Choice, Rejected},
+        section::Section,
+    },
+    policy::{Apply, Cidr, Conditions, HeaderPattern, HostPattern, MatchRule, Mode, PathPattern},
+};
+
+/// What `match` of a policy says; `None` if it is at fault.
+pub fn read(policy: &mut Section<'_>) -> Option<MatchRule> {
+    let given = policy.has("match");
+    policy.section("match", |section| {
+        if given && section.is_empty() {
+            let problem = "holds no condition";
+            section.conflict_here(problem, Some("leave it out to match every request"));
+        }
+        let all = conditions(section, &Conditions::default());
+        let given = section.has("not");
+        let wanted = all.clone().unwrap_or_default();
+        let none = section.section("not", |section| {
+            if given && section.is_empty() {
+                section.conflict_here("holds no condition", Some("leave it out"));
+            }
+            let none = conditions(section, &wanted)?;
+            let everything = "/**".parse().expect("a pattern");
+            if none.paths.contains(&everything) {
+                section.conflict("path", "covers every path: nothing is left to match", None);
+            }
+            Some(none)
+        });
+        let (all, none) = (all?, none??);
+        Some(MatchRule { all, none })
+    })?
+}
+
+/// The policies before the one that is read which take requests away from it.
+#[derive(Default)]
+pub struct Earlier(Vec<(String, MatchRule)>);
+
+impl Earlier {
+    /// Adds a fault if no request is left for the policy of `section`, else remembers it.
+    pub fn leave(&mut self, section: &Section<'_>, apply: Apply, mode: Mode, rule: &MatchRule) {
+        if apply == Apply::All || mode == Mode::Shadow {
+            return;
+        }
+        match self.0.iter().find(|(_, earlier)| earlier.covers(rule)) {
+            Some((path, _)) => {
+                let key = if section.has("match") {
+                    "match"
+                } else {
+                    "name"
+                };
+                let problem = format!(
+                    "never applies: under apply: first, {path} takes every request that it matches"
+                );
+                let hint = "put the policy for fewer requests first, or apply: all";
+                section.conflict(key, problem, Some(hint));
+            }
+            None => self.0.push((section.path().to_string(), rule.clone())),
+        }
+    }
+}
+
+/// The conditions of a section; `wanted` are those that they are not to cover. `None` if one is at fault.
+fn conditions(section: &mut Section<'_>, wanted: &Conditions) -> Option<Conditions> {
+    let hosts = List {
+        key: "host",
+        example: "[api.example.com, \"*.example.org\"]",
+        parse: from_str::<HostPattern>,
+        covers: HostPattern::covers,
+    };
+    let paths = List {
+        key: "path",
+        example: "[/login, /api/**, /users/*/avatar]",
+        parse: from_str::<PathPattern>,
+        covers: PathPattern::covers,
+    };
+    let methods = List {
+        key: "method",
+        example: "[POST, PUT]",
+        parse: method,
+        covers: Method::eq,
+    };
+    let headers = List {
+        key: "header",
+        example: "[x-plan=gold, x-debug]",
+        parse: from_str::<HeaderPattern>,
+        covers: HeaderPattern::covers,
+    };
+    let clients = List {
+        key: "client_ip",
+        example: "[10.0.0.0/8, 192.0.2.7]",
+        parse: from_str::<Cidr>,
+        covers: |wide: &Cidr, narrow: &Cidr| wide.covers(*narrow),
+    };
+    let hosts = hosts.read(section, &wanted.hosts);
+    let paths = paths.read(section, &wanted.paths);
+    let methods = methods.read(section, &wanted.methods);
+    let headers = headers.read(section, &wanted.headers);
+    let clients = clients.read(section, &wanted.clients);
+    let mut conditions = Conditions::default().with_clients(clients?);
+    conditions.hosts = hosts?;
+    conditions.paths = paths?;
+    conditions.methods = methods?;
+    conditions.headers = headers?;
+    Some(conditions)
+}
+
+/// A key that holds alternatives.
+struct List<T> {
+    key: &'static str,
+    example: &'static str,
+    parse: fn(&str) -> Result<T, Rejected>,
+    covers: fn(&T, &T) -> bool,
+}
+
+impl<T: Display + Clone + PartialEq> List<T> {
+    /// Its alternatives, none if it is absent; `None` if it is at fault.
+    fn read(&self, section: &mut Section<'_>, wanted: &[T]) -> Option<Vec<T>> {
+        let mut seen: Vec<T> = Vec::new();
+        let mut given = 0;
+        let has = section.has(self.key);
+        let read = section.list(self.key, self.example, |item| {
+            given += 1;
+            item.word(|text| {
+                let value = (self.parse)(text)?;
+                self.conflict(&value, &seen, wanted)?;
+                seen.push(value.clone());
+                Ok::<_, Rejected>(value)
+            })
+        });
+        match read {
+            Some(values) => (values.len() == given).then_some(values),
+            None => (!has).then(Vec::new),
+        }
+    }
+
+    fn conflict(&self, value: &T, before: &[T], wanted: &[T]) -> Result<(), Rejected> {
+        let covers = self.covers;
+        if before.contains(value) {
+            return Err(Rejected::new("each stands once, and this one did"));
+        }
+        if let Some(wide) = before.iter().find(|wide| covers(wide, value)) {
+            return Err(Rejected::new(format!("has no effect: {wide} covers it")));
+        }
+        if let Some(narrow) = before.iter().find(|narrow| covers(value, narrow)) {
+            let problem = format!("covers {narrow}, which then has no effect");
+            return Err(Rejected::new(problem));
+        }
+        match wanted.iter().find(|narrow| covers(value, narrow)) {
+            Some(narrow) => Err(Rejected::new(format!(
+                "leaves nothing of {narrow}, which the policy is to match"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn from_str<T: std::str::FromStr>(text: &str) -> Result<T, Rejected>
+where
+    Rejected: From<T::Err>,
+{
+    text.parse().map_err(Rejected::from)
+}
+
+/// Capital letters: a method's case matters, and no other is in use.
+fn method(text: &str) -> Result<Method, Rejected> {
+    let plain = |byte: u8| byte.is_ascii_uppercase() || byte == b'-' || byte == b'_';
+    let method = Method::from_bytes(text.as_bytes()).ok();
+    method.filter(|_| text.bytes().all(plain)).ok_or_else(|| {
+        let upper = text.to_ascii_uppercase();
+        let meant = text.bytes().all(|byte| byte.is_ascii_alphabetic());
+        Rejected::new("a method is written in capital letters, as in GET")
+            .hint((meant && !text.is_empty()).then(|| format!("write {upper}")))
+    })
+}
+
+impl Choice for Apply {
+    const ALL: &'static [Self] = &[Self::All, Self::First];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::First => "first",
+        }
+    }
+}
