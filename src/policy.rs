@@ -2,11 +2,12 @@
 //! waiting, no store.
 //!
 //! A [`PolicySet`] is built once from the configuration. For each request, [`PolicySet::asked`] says which policies
-//! ask about a [`RequestView`], and the identifier each of them counts: `matching` finds those that are for it,
-//! by `path` among others, and `identifier` whom they count. The limiter makes the groups of demands from it.
+//! ask about a [`RequestView`], and the identifier each of them counts: `gate` tells whom none is asked about,
+//! `matching` which are for it, by `path` among others, and `identifier` whom they count. The limiter makes the groups of demands from it.
 
 mod cidr;
 mod client;
+mod gate;
 mod identifier;
 mod matching;
 mod path;
@@ -17,6 +18,7 @@ use smallvec::SmallVec;
 
 pub use cidr::{Cidr, CidrSet, ParseCidrError};
 pub use client::{Client, ClientHeader, ClientRule, TrustedProxies};
+pub use gate::Gate;
 pub use identifier::{
     Identifier, IdentifierHasher, IdentifierRule, IdentifierSource, KeyTooLong, MAX_HEADER_VALUE,
     MissingIdentifier, ParseIdentifierError, ParseIdentifierSourceError, Refusal,
@@ -27,7 +29,7 @@ pub use matching::{
 };
 pub use path::{MAX_SEGMENTS, ParsePathPatternError, PathPattern, PathSegment, Readings};
 
-use self::matching::{Facts, index::Index};
+use self::matching::{Facts, Wanted, index::Index};
 
 use crate::ratelimit::{Algorithm, Cost, Limit};
 
@@ -47,7 +49,9 @@ pub struct RequestView<'a> {
 pub struct PolicySet {
     policies: Vec<Policy>,
     hasher: IdentifierHasher,
+    gate: Gate,
     apply: Apply,
+    wanted: Wanted,
     /// `None` where every policy is for every request.
     index: Option<Index>,
     /// Whether a path that cannot be told by is refused: some enforced policy goes by paths.
@@ -168,8 +172,11 @@ impl PolicySet {
         let rules = policies.iter().map(|policy| &policy.matches);
         let for_all = rules.clone().all(MatchRule::is_everything);
         let by_path = |policy: &Policy| policy.mode == Mode::Enforce && policy.matches.wants().path;
+        let index = (!for_all).then(|| Index::new(rules));
         Self {
-            index: (!for_all).then(|| Index::new(rules)),
+            wanted: index.as_ref().map(Index::wanted).unwrap_or_default(),
+            index,
+            gate: Gate::default(),
             refuses_paths: policies.iter().any(by_path),
             apply: Apply::All,
             policies,
@@ -183,6 +190,13 @@ impl PolicySet {
         Self { apply, ..self }
     }
 
+    /// The same policies, asked only about whom `gate` leaves to them.
+    #[must_use]
+    pub fn behind(mut self, gate: Gate) -> Self {
+        self.wanted.path |= !gate.exempt_paths.is_empty();
+        Self { gate, ..self }
+    }
+
     /// Every policy, in configuration order.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
@@ -194,13 +208,19 @@ impl PolicySet {
     /// counts nobody.
     ///
     /// # Errors
-    /// A [`Refusal`] if an enforced policy cannot take the path or the identity as sent; the request is then
+    /// A [`Refusal`] if the client is blocked, or an enforced policy cannot take the path or the identity as sent; the request is then
     /// answered without asking any store. A shadow policy that cannot is left out.
     pub fn asked(&self, view: &RequestView<'_>) -> Result<SmallVec<[Asked; 2]>, Refusal> {
+        if self.gate.blocks(view.client) {
+            return Err(Refusal::Blocked);
+        }
+        let facts = Facts::new(view, self.wanted);
+        if self.gate.exempts(&facts) {
+            return Ok(SmallVec::new());
+        }
         let Some(index) = &self.index else {
             return self.asked_of(0..self.policies.len(), view);
         };
-        let facts = Facts::new(view, index.wanted());
         if self.refuses_paths && facts.path_is_ambiguous() {
             return Err(Refusal::AmbiguousPath);
         }

@@ -406,6 +406,104 @@ async fn a_limit_on_trial_for_a_path_denies_nobody() {
     assert_eq!(setup.app.metric(denied).await, 2.0);
 }
 
+#[tokio::test]
+async fn what_is_exempt_is_counted_by_no_policy() {
+    let setup = Setup::example("probes_and_an_office_exempt_and_a_range_blocked.yaml");
+    let office = ["X-Forwarded-For: 203.0.113.9"];
+    assert_eq!(setup.statuses("GET /", &office), [200, 200, 200]);
+    assert!(!setup.counts("GET /", &office));
+    let client = ["X-Forwarded-For: 192.0.2.9"];
+    for target in [
+        "/health",
+        "//health/?x=1",
+        "/%68ealth",
+        "/status/200",
+        "/x/../health",
+    ] {
+        let exempt = target != "/x/../health";
+        assert_eq!(
+            !setup.counts(&format!("GET {target}"), &client),
+            exempt,
+            "{target}"
+        );
+    }
+    assert_eq!(setup.statuses("GET /", &client), [429]);
+    let decided = "slidegate_decisions_total{decided_by=\"store\",decision=\"allow\",mode=\"enforce\",\
+                   plan=\"\",policy=\"per-ip\"}";
+    assert_eq!(setup.app.metric(decided).await, 1.0);
+}
+
+#[test]
+fn a_path_is_exempt_only_if_it_is_however_it_is_read() {
+    let exempt = "exempt: {path: [/public/**, /health]}\n";
+    let all = Setup::new(&format!(
+        "{exempt}policies: [{{name: p, limits: [9/366d]}}]"
+    ));
+    for target in [
+        "/public/../admin",
+        "/admin/../public",
+        "/public%2f..%2fadmin",
+        // To who keeps %2F this is /admin, which is neither of its two readings.
+        "/public/x%2fy/../../admin",
+        "/public/..;/admin",
+        "/public/..\\admin",
+        "/public%2Fx",
+        "/public;/x",
+        "/health;x",
+        "/Public/x",
+    ] {
+        assert!(all.counts(&format!("GET {target}"), &[]), "{target}");
+    }
+    for target in [
+        "/public/x",
+        "/public/a/../b",
+        "/public/a%2Fb",
+        "/public/x;v=1",
+    ] {
+        assert!(!all.counts(&format!("GET {target}"), &[]), "{target}");
+    }
+}
+
+#[test]
+fn a_blocked_client_gets_403_and_is_charged_and_sent_on_nowhere() {
+    let setup = Setup::example("probes_and_an_office_exempt_and_a_range_blocked.yaml");
+    let blocked = ["X-Forwarded-For: 198.51.100.7"];
+    for target in ["/", "/health", "/..%2f"] {
+        let answer = setup.answer(&format!("GET {target}"), &blocked);
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        assert!(answer.contains("application/problem+json"), "{answer}");
+        assert!(answer.contains("\"title\":\"Forbidden\""), "{answer}");
+        assert!(
+            !answer.to_ascii_lowercase().contains("ratelimit"),
+            "{answer}"
+        );
+    }
+    assert!(setup.upstream.seen().is_empty());
+    let spoofed = ["X-Forwarded-For: 203.0.113.9, 198.51.100.7"];
+    assert_eq!(
+        setup.statuses("GET /", &spoofed),
+        [403],
+        "the exempt address is hearsay"
+    );
+    let other = ["X-Forwarded-For: 198.51.101.7"];
+    assert_eq!(setup.statuses("GET /", &other), [200, 429]);
+}
+
+#[test]
+fn a_block_and_an_exemption_come_before_identity() {
+    let setup = Setup::new(
+        "block: {client_ip: [198.51.100.0/24]}\nexempt: {client_ip: [203.0.113.0/24]}\n\
+         policies: [{name: p, limits: [9/1m], identifier: [header:x-api-key], missing_identifier: deny}]",
+    );
+    let from = |client: &str| {
+        let headers = format!("X-Forwarded-For: {client}");
+        setup.status("GET /", &[&headers])
+    };
+    assert_eq!(from("192.0.2.1"), 401);
+    assert_eq!(from("203.0.113.1"), 200);
+    assert_eq!(from("198.51.100.1"), 403);
+}
+
 /// How many policies of `yaml` ask about a request for this target.
 fn asked(policies: &PolicySet, target: &str) -> Result<usize, Refusal> {
     let uri = Uri::builder().path_and_query(target).build().expect(target);

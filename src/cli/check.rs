@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     config::{Choice as _, Config, ConfigError, Environment},
-    policy::{Apply, Charge, ClientRule, IdentifierSource, Policy, TrustedProxies},
+    policy::{Apply, Charge, ClientRule, Gate, IdentifierSource, Policy, TrustedProxies},
 };
 
 /// Prints the policies in force, the warnings, and `<path>: ok` to `out`.
@@ -24,6 +24,7 @@ pub fn check(path: &Path, env: &Environment<'_>, out: &mut dyn Write) -> Result<
     if let Some(client) = client(&config.clients) {
         writeln!(out, "client_ip from {client}")?;
     }
+    print_gate(&config.gate, out)?;
     if config.apply == Apply::First {
         writeln!(
             out,
@@ -49,6 +50,20 @@ pub enum CheckError {
     /// Nobody reads the result.
     #[error("writing the result: {0}")]
     Output(#[from] io::Error),
+}
+
+fn print_gate(gate: &Gate, out: &mut dyn Write) -> io::Result<()> {
+    if !gate.blocked.is_empty() {
+        writeln!(out, "block client_ip {}", gate.blocked)?;
+    }
+    if !gate.exempt_clients.is_empty() {
+        writeln!(out, "exempt client_ip {}", gate.exempt_clients)?;
+    }
+    if !gate.exempt_paths.is_empty() {
+        let paths: Vec<_> = gate.exempt_paths.iter().map(ToString::to_string).collect();
+        writeln!(out, "exempt path {}", paths.join(", "))?;
+    }
+    Ok(())
 }
 
 fn print_policy(policy: &Policy, out: &mut dyn Write) -> io::Result<()> {

@@ -3,6 +3,7 @@
 //! Every part is read to its end whatever is wrong with it, so that one run finds every fault; only then
 //! is a missing part a reason to stop.
 
+mod gate;
 mod identity;
 mod listeners;
 mod matching;
@@ -15,6 +16,7 @@ mod warnings;
 
 use std::num::NonZeroU32;
 
+use self::matching::Earlier;
 use super::{
     Config, LogSettings,
     leaf::{Choice, Rejected, choice, decimal, integer},
@@ -32,12 +34,13 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let near_limit_edges = root.section("near_limit", near_limit_edges);
     let log = root.section("log", log);
     let apply = root.word("apply", Apply::default(), choice);
-    let policies = policy::read_all(root, apply);
+    let lists = gate::read(root);
+    let policies = policy::read_all(root, Earlier::new(apply, &lists));
 
     let store = store?;
     let identity = identity?;
     let policies = policies?;
-    let warnings = warnings::of(&policies, apply, &store, &identity);
+    let warnings = warnings::of(&policies, apply, &lists, &store, &identity);
     Some(Config {
         server,
         upstream: upstream??,
@@ -49,6 +52,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
             denial_cache: store.denial_cache,
         },
         responses: responses?,
+        gate: lists.gate(),
         apply,
         policies,
         clients: identity.clients,

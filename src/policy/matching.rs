@@ -74,11 +74,11 @@ pub enum Apply {
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     head: &'a Parts,
-    client: Client,
+    pub client: Client,
     /// In small letters, without port; `None` if the request names none, or no rule asks for it.
     host: Option<Cow<'a, str>>,
     /// `None` if no rule asks for it.
-    paths: Option<Readings<'a>>,
+    pub paths: Option<Readings<'a>>,
 }
 
 /// Which facts any rule asks for.

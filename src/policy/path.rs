@@ -214,6 +214,11 @@ impl PathPattern {
         fits && (self.below || segments.next().is_none())
     }
 
+    /// Whether every path is one of its paths.
+    pub fn is_everything(&self) -> bool {
+        self.below && self.segments.is_empty()
+    }
+
     /// Whether every path of `other` is one of its own.
     pub fn covers(&self, other: &Self) -> bool {
         let length = self.segments.len();

@@ -13,6 +13,8 @@ fn check_prints_the_policies_in_force_the_warnings_and_ok() {
     let text = "upstream: {address: app:3000}\n\
                 store: {url: 'redis://:hunter2@redis'}\n\
                 identity: {trusted_proxies: [10.0.0.0/9, 10.128.0.0/9]}\n\
+                block: {client_ip: [192.0.2.0/25, 192.0.2.128/25]}\n\
+                exempt: {client_ip: [203.0.113.7], path: [/live/, /probe/**]}\n\
                 apply: first\n\
                 policies:\n\
                 - {name: fair, match: {path: [//v1//, /%61pi/**], host: [API.example.com], not: {method: [HEAD], client_ip: [10.0.0.0/8]}}, limits: [10/1s, 1000/1h], identifier: [header:x-api-key], cost: 2}\n\
@@ -25,6 +27,9 @@ fn check_prints_the_policies_in_force_the_warnings_and_ok() {
     let expected = "\
 counters in Redis, namespace default
 client_ip from x-forwarded-for, past trusted proxies at 10.0.0.0/8
+block client_ip 192.0.2.0/24
+exempt client_ip 203.0.113.7
+exempt path /live, /probe/**
 apply first: one enforced policy for a request, and all shadow policies
 policy fair
     match         host api.example.com; path /v1, /api/**; not method HEAD; not client_ip 10.0.0.0/8

@@ -36,6 +36,8 @@ fn the_shipped_configuration_shows_every_key_there_is() {
         "upstream",
         "store",
         "identity",
+        "block",
+        "exempt",
         "responses",
         "near_limit",
         "log",

@@ -5,6 +5,7 @@ use std::fmt::Display;
 
 use http::Method;
 
+use super::gate::Lists;
 use crate::{
     config::{
         leaf::{Choice, Rejected},
@@ -29,8 +30,7 @@ pub fn read(policy: &mut Section<'_>) -> Option<MatchRule> {
                 section.conflict_here("holds no condition", Some("leave it out"));
             }
             let none = conditions(section, &wanted)?;
-            let everything = "/**".parse().expect("a pattern");
-            if none.paths.contains(&everything) {
+            if none.paths.iter().any(PathPattern::is_everything) {
                 section.conflict("path", "covers every path: nothing is left to match", None);
             }
             Some(none)
@@ -40,71 +40,68 @@ pub fn read(policy: &mut Section<'_>) -> Option<MatchRule> {
     })?
 }
 
-/// The policies before the one that is read which take requests away from it.
-#[derive(Default)]
-pub struct Earlier(Vec<(String, MatchRule)>);
+/// What takes requests away from a policy.
+pub struct Earlier {
+    apply: Apply,
+    /// Blocks and exemptions, by their key.
+    gate: Vec<(&'static str, MatchRule)>,
+    /// Enforced policies of which only the first applies, by their path.
+    policies: Vec<(String, MatchRule)>,
+}
 
 impl Earlier {
-    /// Adds a fault if no request is left for the policy of `section`, else remembers it.
-    pub fn leave(&mut self, section: &Section<'_>, apply: Apply, mode: Mode, rule: &MatchRule) {
-        if apply == Apply::All || mode == Mode::Shadow {
-            return;
+    pub fn new(apply: Apply, lists: &Lists) -> Self {
+        let clients = |clients: &[Cidr]| Conditions::default().with_clients(clients.to_vec());
+        let mut paths = Conditions::default();
+        paths.paths.clone_from(&lists.exempt_paths);
+        let gate = [
+            ("block", clients(&lists.blocked)),
+            ("exempt", clients(&lists.exempt_clients)),
+            ("exempt", paths),
+        ];
+        let gate = gate.into_iter().filter(|(_, all)| !all.is_empty());
+        let none = Conditions::default;
+        let gate = gate.map(|(key, all)| (key, MatchRule { all, none: none() }));
+        Self {
+            apply,
+            gate: gate.collect(),
+            policies: Vec::new(),
         }
-        match self.0.iter().find(|(_, earlier)| earlier.covers(rule)) {
-            Some((path, _)) => {
-                let key = if section.has("match") {
-                    "match"
-                } else {
-                    "name"
-                };
+    }
+
+    /// Adds a fault if no request is left for the policy of `section`, else remembers what that one takes.
+    pub fn leave(&mut self, section: &Section<'_>, mode: Mode, rule: &MatchRule) {
+        let key = if section.has("match") {
+            "match"
+        } else {
+            "name"
+        };
+        if let Some((by, _)) = self.gate.iter().find(|(_, taken)| taken.covers(rule)) {
+            let problem = format!("never applies: {by} takes every request that it matches");
+            section.conflict(key, problem, None);
+        } else if self.apply == Apply::First && mode == Mode::Enforce {
+            let mut policies = self.policies.iter();
+            if let Some((by, _)) = policies.find(|(_, taken)| taken.covers(rule)) {
                 let problem = format!(
-                    "never applies: under apply: first, {path} takes every request that it matches"
+                    "never applies: under apply: first, {by} takes every request that it matches"
                 );
                 let hint = "put the policy for fewer requests first, or apply: all";
                 section.conflict(key, problem, Some(hint));
+            } else {
+                let path = section.path().to_string();
+                self.policies.push((path, rule.clone()));
             }
-            None => self.0.push((section.path().to_string(), rule.clone())),
         }
     }
 }
 
 /// The conditions of a section; `wanted` are those that they are not to cover. `None` if one is at fault.
 fn conditions(section: &mut Section<'_>, wanted: &Conditions) -> Option<Conditions> {
-    let hosts = List {
-        key: "host",
-        example: "[api.example.com, \"*.example.org\"]",
-        parse: from_str::<HostPattern>,
-        covers: HostPattern::covers,
-    };
-    let paths = List {
-        key: "path",
-        example: "[/login, /api/**, /users/*/avatar]",
-        parse: from_str::<PathPattern>,
-        covers: PathPattern::covers,
-    };
-    let methods = List {
-        key: "method",
-        example: "[POST, PUT]",
-        parse: method,
-        covers: Method::eq,
-    };
-    let headers = List {
-        key: "header",
-        example: "[x-plan=gold, x-debug]",
-        parse: from_str::<HeaderPattern>,
-        covers: HeaderPattern::covers,
-    };
-    let clients = List {
-        key: "client_ip",
-        example: "[10.0.0.0/8, 192.0.2.7]",
-        parse: from_str::<Cidr>,
-        covers: |wide: &Cidr, narrow: &Cidr| wide.covers(*narrow),
-    };
-    let hosts = hosts.read(section, &wanted.hosts);
-    let paths = paths.read(section, &wanted.paths);
-    let methods = methods.read(section, &wanted.methods);
-    let headers = headers.read(section, &wanted.headers);
-    let clients = clients.read(section, &wanted.clients);
+    let hosts = HOSTS.read(section, &wanted.hosts);
+    let paths = PATHS.read(section, &wanted.paths);
+    let methods = METHODS.read(section, &wanted.methods);
+    let headers = HEADERS.read(section, &wanted.headers);
+    let clients = CLIENTS.read(section, &wanted.clients);
     let mut conditions = Conditions::default().with_clients(clients?);
     conditions.hosts = hosts?;
     conditions.paths = paths?;
@@ -114,7 +111,7 @@ fn conditions(section: &mut Section<'_>, wanted: &Conditions) -> Option<Conditio
 }
 
 /// A key that holds alternatives.
-struct List<T> {
+pub struct List<T> {
     key: &'static str,
     example: &'static str,
     parse: fn(&str) -> Result<T, Rejected>,
@@ -123,7 +120,7 @@ struct List<T> {
 
 impl<T: Display + Clone + PartialEq> List<T> {
     /// Its alternatives, none if it is absent; `None` if it is at fault.
-    fn read(&self, section: &mut Section<'_>, wanted: &[T]) -> Option<Vec<T>> {
+    pub fn read(&self, section: &mut Section<'_>, wanted: &[T]) -> Option<Vec<T>> {
         let mut seen: Vec<T> = Vec::new();
         let mut given = 0;
         let has = section.has(self.key);
@@ -192,3 +189,38 @@ impl Choice for Apply {
         }
     }
 }
+
+const HOSTS: List<HostPattern> = List {
+    key: "host",
+    example: "[api.example.com, \"*.example.org\"]",
+    parse: from_str::<HostPattern>,
+    covers: HostPattern::covers,
+};
+
+pub const PATHS: List<PathPattern> = List {
+    key: "path",
+    example: "[/login, /api/**, /users/*/avatar]",
+    parse: from_str::<PathPattern>,
+    covers: PathPattern::covers,
+};
+
+const METHODS: List<Method> = List {
+    key: "method",
+    example: "[POST, PUT]",
+    parse: method,
+    covers: Method::eq,
+};
+
+const HEADERS: List<HeaderPattern> = List {
+    key: "header",
+    example: "[x-plan=gold, x-debug]",
+    parse: from_str::<HeaderPattern>,
+    covers: HeaderPattern::covers,
+};
+
+pub const CLIENTS: List<Cidr> = List {
+    key: "client_ip",
+    example: "[10.0.0.0/8, 192.0.2.7]",
+    parse: from_str::<Cidr>,
+    covers: |wide: &Cidr, narrow: &Cidr| wide.covers(*narrow),
+};

@@ -15,26 +15,26 @@ use crate::{
         section::Section,
     },
     policy::{
-        Apply, Charge, FailureMode, IdentifierRule, IdentifierSource, MissingIdentifier, Mode,
-        NamedLimit, Policy,
+        Charge, FailureMode, IdentifierRule, IdentifierSource, MissingIdentifier, Mode, NamedLimit,
+        Policy,
     },
     ratelimit::{Algorithm, Cost, Limit, Window},
 };
 
 /// Every policy; `None` if there is none without a fault.
-pub fn read_all(root: &mut Section<'_>, apply: Apply) -> Option<Vec<Policy>> {
+pub fn read_all(root: &mut Section<'_>, mut earlier: Earlier) -> Option<Vec<Policy>> {
     root.require(
         "policies",
         "policies: [{name: per-client, limits: [100/1m]}]",
     );
-    let (mut names, mut earlier) = (Names::default(), Earlier::default());
+    let mut names = Names::default();
     root.list(
         "policies",
         "- {name: per-client, limits: [100/1m]}",
         |item| {
             let policy = item.section(|section| {
                 let policy = read(section, &mut names)?;
-                earlier.leave(section, apply, policy.mode, &policy.matches);
+                earlier.leave(section, policy.mode, &policy.matches);
                 Some(policy)
             });
             policy.flatten()

@@ -1,16 +1,32 @@
 //! What is allowed and still worth a word. Nothing here stops a start.
 
-use super::{identity::Identity, store::Store};
+use super::{gate::Lists, identity::Identity, store::Store};
 use crate::policy::{Apply, Charge, IdentifierSource, Mode, Policy};
 
 /// The warnings about where counters live, under whose name, and about `policies`.
-pub fn of(policies: &[Policy], apply: Apply, store: &Store, identity: &Identity) -> Vec<String> {
+pub fn of(
+    policies: &[Policy],
+    apply: Apply,
+    lists: &Lists,
+    store: &Store,
+    identity: &Identity,
+) -> Vec<String> {
     let mut warnings = Vec::new();
     if store.redis.is_some() && !identity.keyed {
         warnings.push(FIXED_KEY.to_owned());
     }
     if identity.trusts_everybody {
         warnings.push(EVERYBODY.to_owned());
+    }
+    if lists
+        .exempt_clients
+        .iter()
+        .any(|range| range.is_everything())
+    {
+        warnings.push(ALL_EXEMPT.to_owned());
+    }
+    if lists.blocked.iter().any(|range| range.is_everything()) {
+        warnings.push(ALL_BLOCKED.to_owned());
     }
     let replicas = store.expected_replicas.get();
     if store.redis.is_none() && replicas > 1 {
@@ -77,6 +93,12 @@ fn mints_quota(policy: &Policy, apply: Apply) -> Option<String> {
 
 const EVERYBODY: &str = "identity.trusted_proxies holds every address, so whoever reaches the proxy can name \
      any address as its own; list the proxies before this one";
+
+const ALL_EXEMPT: &str =
+    "exempt.client_ip holds every IPv4 or every IPv6 address: no policy is asked about these";
+
+const ALL_BLOCKED: &str =
+    "block.client_ip holds every IPv4 or every IPv6 address: each of these is answered 403";
 
 const FIXED_KEY: &str = "identity.secret is not set: a fixed key is used, so whoever reads Redis can \
      guess API keys offline; set the same secret on every proxy that shares the Redis";
