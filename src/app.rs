@@ -159,7 +159,10 @@ fn open_limiter(
     runtime: &tokio::runtime::Handle,
 ) -> (Limiter, Arc<Metrics>) {
     let policies = std::mem::take(&mut config.policies);
-    let policies = Arc::new(PolicySet::new(policies, config.hasher.clone()));
+    let policies = PolicySet::new(policies, config.hasher.clone())
+        .applying(config.apply)
+        .behind(std::mem::take(&mut config.gate));
+    let policies = Arc::new(policies);
     let metrics = Arc::new(Metrics::new(&policies, &config.limiter.near_limit_edges));
     let local = MemoryStore::new(config.memory, clock.clone());
     let store = match config.redis.take() {

@@ -25,7 +25,7 @@ pub use substitute::{Environment, VariableError};
 use self::section::NamedFiles;
 use crate::{
     limiter::LimiterSettings,
-    policy::{ClientRule, IdentifierHasher, Policy},
+    policy::{Apply, ClientRule, Gate, IdentifierHasher, Policy},
     proxy::{response::ResponseSettings, upstream::UpstreamSettings},
     server::ServerSettings,
     store::{MemorySettings, RedisSettings},
@@ -46,6 +46,10 @@ pub struct Config {
     pub limiter: LimiterSettings,
     /// How responses are written.
     pub responses: ResponseSettings,
+    /// Whom no policy is asked about.
+    pub gate: Gate,
+    /// Which of the policies that match apply.
+    pub apply: Apply,
     /// In configuration order; at least one.
     pub policies: Vec<Policy>,
     /// How the client is found behind other proxies.

@@ -2,12 +2,15 @@
 //! waiting, no store.
 //!
 //! A [`PolicySet`] is built once from the configuration. For each request, [`PolicySet::asked`] says which policies
-//! ask about a [`RequestView`], and the identifier each of them counts. The
-//! limiter makes the groups of demands from it.
+//! ask about a [`RequestView`], and the identifier each of them counts: `gate` tells whom none is asked about,
+//! `matching` which are for it, by `path` among others, and `identifier` whom they count. The limiter makes the groups of demands from it.
 
 mod cidr;
 mod client;
+mod gate;
 mod identifier;
+mod matching;
+mod path;
 
 use std::sync::Arc;
 
@@ -15,10 +18,18 @@ use smallvec::SmallVec;
 
 pub use cidr::{Cidr, CidrSet, ParseCidrError};
 pub use client::{Client, ClientHeader, ClientRule, TrustedProxies};
+pub use gate::Gate;
 pub use identifier::{
     Identifier, IdentifierHasher, IdentifierRule, IdentifierSource, KeyTooLong, MAX_HEADER_VALUE,
     MissingIdentifier, ParseIdentifierError, ParseIdentifierSourceError, Refusal,
 };
+pub use matching::{
+    Apply, Conditions, HeaderPattern, HostPattern, MatchRule, ParseHeaderPatternError,
+    ParseHostPatternError,
+};
+pub use path::{MAX_SEGMENTS, ParsePathPatternError, PathPattern, PathSegment, Readings};
+
+use self::matching::{Facts, Wanted, index::Index};
 
 use crate::ratelimit::{Algorithm, Cost, Limit};
 
@@ -38,13 +49,22 @@ pub struct RequestView<'a> {
 pub struct PolicySet {
     policies: Vec<Policy>,
     hasher: IdentifierHasher,
+    gate: Gate,
+    apply: Apply,
+    wanted: Wanted,
+    /// `None` where every policy is for every request.
+    index: Option<Index>,
+    /// Whether a path that cannot be told by is refused: some enforced policy goes by paths.
+    refuses_paths: bool,
 }
 
-/// A named rule: how requests are identified, which limits they meet, and what a denial does.
+/// A named rule: which requests it is for, how requests are identified, which limits they meet, and what a denial does.
 #[derive(Debug)]
 pub struct Policy {
     /// Matches `[a-z0-9_-]{1,32}`, so that it can stand in a Redis key and a metric label as it is.
     pub name: Arc<str>,
+    /// Which requests it is for.
+    pub matches: MatchRule,
     /// Who is counted.
     pub identifier: IdentifierRule,
     /// At least one; no two with the same window.
@@ -148,9 +168,34 @@ pub struct Asked {
 }
 
 impl PolicySet {
-    /// A set of `policies` whose identifiers are hashed by `hasher`.
+    /// A set of `policies`, all of which apply where they match, and whose identifiers are hashed by `hasher`.
     pub fn new(policies: Vec<Policy>, hasher: IdentifierHasher) -> Self {
-        Self { policies, hasher }
+        let rules = policies.iter().map(|policy| &policy.matches);
+        let for_all = rules.clone().all(MatchRule::is_everything);
+        let by_path = |policy: &Policy| policy.mode == Mode::Enforce && policy.matches.wants().path;
+        let index = (!for_all).then(|| Index::new(rules));
+        Self {
+            wanted: index.as_ref().map(Index::wanted).unwrap_or_default(),
+            index,
+            gate: Gate::default(),
+            refuses_paths: policies.iter().any(by_path),
+            apply: Apply::All,
+            policies,
+            hasher,
+        }
+    }
+
+    /// The same policies, with `apply` instead.
+    #[must_use]
+    pub fn applying(self, apply: Apply) -> Self {
+        Self { apply, ..self }
+    }
+
+    /// The same policies, asked only about whom `gate` leaves to them.
+    #[must_use]
+    pub fn behind(mut self, gate: Gate) -> Self {
+        self.wanted.path |= !gate.exempt_paths.is_empty();
+        Self { gate, ..self }
     }
 
     /// Every policy, in configuration order.
@@ -160,15 +205,50 @@ impl PolicySet {
 
     /// Which policies ask about this request, in configuration order, and whom each counts.
     ///
+    /// Under [`Apply::First`] the first enforced policy that matches is the only enforced one, also if it then
+    /// counts nobody.
+    ///
     /// # Errors
-    /// A [`Refusal`] if an enforced policy cannot take the identity as sent; the request is then
+    /// A [`Refusal`] if the client is blocked, or an enforced policy cannot take the path or the identity as sent; the request is then
     /// answered without asking any store. A shadow policy that cannot is left out.
     pub fn asked(&self, view: &RequestView<'_>) -> Result<SmallVec<[Asked; 2]>, Refusal> {
+        if self.gate.blocks(view.client) {
+            return Err(Refusal::Blocked);
+        }
+        let facts = Facts::new(view, self.wanted);
+        if self.gate.exempts(&facts) {
+            return Ok(SmallVec::new());
+        }
+        let Some(index) = &self.index else {
+            return self.asked_of(0..self.policies.len(), view);
+        };
+        if self.refuses_paths && facts.path_is_ambiguous() {
+            return Err(Refusal::AmbiguousPath);
+        }
+        let candidates = index.candidates(&facts).into_iter();
+        let matching = candidates.filter(|place| self.policies[*place].matches.matches(&facts));
+        self.asked_of(matching, view)
+    }
+
+    /// Who is counted by those of the policies in these places that apply.
+    fn asked_of(
+        &self,
+        places: impl Iterator<Item = usize>,
+        view: &RequestView<'_>,
+    ) -> Result<SmallVec<[Asked; 2]>, Refusal> {
         let mut asked = SmallVec::new();
-        for (index, policy) in self.policies.iter().enumerate() {
+        let mut enforced = 0_usize;
+        for place in places {
+            let policy = &self.policies[place];
+            if policy.mode == Mode::Enforce {
+                enforced += 1;
+                if self.apply == Apply::First && enforced > 1 {
+                    continue;
+                }
+            }
             match policy.identifier.identify(view, &self.hasher) {
                 Ok(Some(identifier)) => asked.push(Asked {
-                    policy: index,
+                    policy: place,
                     identifier,
                 }),
                 Ok(None) => {}

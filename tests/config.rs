@@ -26,7 +26,7 @@ use slidegate::{
 #[test]
 fn every_example_is_accepted() {
     let files = files("valid", "yaml");
-    assert!(files.len() >= 6, "found only {}", files.len());
+    assert!(files.len() >= 19, "found only {}", files.len());
     for file in &files {
         if let Err(error) = Config::load(file, &env) {
             panic!("{error}");
@@ -206,6 +206,29 @@ fn what_is_allowed_and_risky_is_warned_about() {
         "{by_key}, {{name: b, limits: [10/1m], mode: shadow}}]"
     ));
     assert_eq!(told.len(), 1, "a shadow is no ceiling");
+    for (gate, word) in [
+        ("exempt: {client_ip: ['::/0']}", "no policy is asked"),
+        ("block: {client_ip: [0.0.0.0/0]}", "answered 403"),
+    ] {
+        let told = warnings(&format!("{gate}\npolicies: [{{name: a, limits: [10/1m]}}]"));
+        assert!(
+            matches!(told.as_slice(), [one] if one.contains(word)),
+            "{told:?}"
+        );
+    }
+    let by_path = "policies: [{name: a, limits: [10/1m], identifier: [header:x-api-key], match: {path: [/api/x]}}";
+    for (ceiling, capped) in [
+        ("", true),
+        ("match: {path: [/api/**]}", true),
+        ("match: {path: [/other]}", false),
+        ("match: {not: {client_ip: [10.0.0.0/8]}}", false),
+    ] {
+        let ceiling = format!("{{name: b, limits: [10/1m], {ceiling}}}]");
+        let told = warnings(&format!("{by_path}, {ceiling}"));
+        assert_eq!(told.is_empty(), capped, "{ceiling}: {told:?}");
+        let told = warnings(&format!("apply: first\n{by_path}, {ceiling}"));
+        assert_eq!(told.len(), 1, "only one of them applies: {ceiling}");
+    }
     let told = warnings("store: {expected_replicas: 3}\npolicies: [{name: a, limits: [10/1m]}]");
     assert!(
         matches!(told.as_slice(), [one] if one.contains("counts alone")),

@@ -16,6 +16,7 @@ mod end_to_end;
 mod failure_modes;
 mod manifests;
 mod observability;
+mod policies;
 mod properties;
 mod redis_cluster;
 mod redis_credentials;

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     config::{Choice as _, Config, ConfigError, Environment},
-    policy::{Charge, ClientRule, IdentifierSource, Policy, TrustedProxies},
+    policy::{Apply, Charge, ClientRule, Gate, IdentifierSource, Policy, TrustedProxies},
 };
 
 /// Prints the policies in force, the warnings, and `<path>: ok` to `out`.
@@ -23,6 +23,13 @@ pub fn check(path: &Path, env: &Environment<'_>, out: &mut dyn Write) -> Result<
     }
     if let Some(client) = client(&config.clients) {
         writeln!(out, "client_ip from {client}")?;
+    }
+    print_gate(&config.gate, out)?;
+    if config.apply == Apply::First {
+        writeln!(
+            out,
+            "apply first: one enforced policy for a request, and all shadow policies"
+        )?;
     }
     for policy in &config.policies {
         print_policy(policy, out)?;
@@ -45,8 +52,25 @@ pub enum CheckError {
     Output(#[from] io::Error),
 }
 
+fn print_gate(gate: &Gate, out: &mut dyn Write) -> io::Result<()> {
+    if !gate.blocked.is_empty() {
+        writeln!(out, "block client_ip {}", gate.blocked)?;
+    }
+    if !gate.exempt_clients.is_empty() {
+        writeln!(out, "exempt client_ip {}", gate.exempt_clients)?;
+    }
+    if !gate.exempt_paths.is_empty() {
+        let paths: Vec<_> = gate.exempt_paths.iter().map(ToString::to_string).collect();
+        writeln!(out, "exempt path {}", paths.join(", "))?;
+    }
+    Ok(())
+}
+
 fn print_policy(policy: &Policy, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "policy {}", policy.name)?;
+    if !policy.matches.is_everything() {
+        writeln!(out, "    match         {}", policy.matches)?;
+    }
     writeln!(out, "    identifier    {}", identifier(policy))?;
     for limit in &policy.limits {
         let (name, algorithm) = (&limit.name, limit.algorithm.name());

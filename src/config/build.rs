@@ -3,8 +3,10 @@
 //! Every part is read to its end whatever is wrong with it, so that one run finds every fault; only then
 //! is a missing part a reason to stop.
 
+mod gate;
 mod identity;
 mod listeners;
+mod matching;
 mod policy;
 mod redis;
 mod responses;
@@ -14,12 +16,13 @@ mod warnings;
 
 use std::num::NonZeroU32;
 
+use self::matching::Earlier;
 use super::{
     Config, LogSettings,
     leaf::{Choice, Rejected, choice, decimal, integer},
     section::Section,
 };
-use crate::limiter::LimiterSettings;
+use crate::{limiter::LimiterSettings, policy::Apply};
 
 /// The configuration that `root` holds. `None` if there are faults without which it has no meaning.
 pub fn build(root: &mut Section<'_>) -> Option<Config> {
@@ -30,12 +33,14 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let responses = root.section("responses", responses::read);
     let near_limit_edges = root.section("near_limit", near_limit_edges);
     let log = root.section("log", log);
-    let policies = policy::read_all(root);
+    let apply = root.word("apply", Apply::default(), choice);
+    let lists = gate::read(root);
+    let policies = policy::read_all(root, Earlier::new(apply, &lists));
 
     let store = store?;
     let identity = identity?;
     let policies = policies?;
-    let warnings = warnings::of(&policies, &store, &identity);
+    let warnings = warnings::of(&policies, apply, &lists, &store, &identity);
     Some(Config {
         server,
         upstream: upstream??,
@@ -47,6 +52,8 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
             denial_cache: store.denial_cache,
         },
         responses: responses?,
+        gate: lists.gate(),
+        apply,
         policies,
         clients: identity.clients,
         hasher: identity.hasher,

@@ -176,6 +176,19 @@ impl<'a> Section<'a> {
         self.reading.fault(place, self.path.key(key), problem, hint);
     }
 
+    /// Adds a fault of the whole mapping.
+    pub fn conflict_here(&self, problem: impl Into<String>, hint: Option<&str>) {
+        let problem = Problem::Conflict(problem.into());
+        let hint = hint.map(str::to_owned);
+        self.reading
+            .fault(self.place, self.path.clone(), problem, hint);
+    }
+
+    /// Whether it has no keys.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Which setting this is.
     pub fn path(&self) -> &Path {
         &self.path

@@ -197,12 +197,18 @@ impl<'t> Reader<'t, '_> {
             .lines()
             .nth(place.line.saturating_sub(1))
             .unwrap_or_default();
-        let hint = "between { } or [ ] a value with ${...} stands in quotes";
+        let variable = "between { } or [ ] a value with ${...} stands in quotes";
+        let star = "a value that begins with * stands in quotes, as in \"*.example.com\"";
+        let hint = match () {
+            () if line.contains("${") => Some(variable),
+            () if line.contains("*.") => Some(star),
+            () => None,
+        };
         Fault {
             place: Some(place),
             path: path.clone(),
             problem: Problem::Syntax(error.info().to_owned()),
-            hint: line.contains("${").then(|| hint.to_owned()),
+            hint: hint.map(str::to_owned),
         }
     }
 }

@@ -25,6 +25,11 @@ impl Cidr {
     pub fn is_everything(self) -> bool {
         self.0.prefix_len() == 0
     }
+
+    /// Whether every address of `other` is in it.
+    pub fn covers(self, other: Self) -> bool {
+        self.0.contains(&other.0)
+    }
 }
 
 impl FromIterator<Cidr> for CidrSet {

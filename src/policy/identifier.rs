@@ -69,6 +69,12 @@ pub enum Refusal {
     /// Longer than [`MAX_HEADER_VALUE`].
     #[error("the header {0} is longer than {MAX_HEADER_VALUE} bytes")]
     HeaderTooLong(HeaderName),
+    /// The client is on the block list.
+    #[error("this address is blocked")]
+    Blocked,
+    /// Upstreams read the path in so many ways that the policies for paths cannot tell which of them apply.
+    #[error("the path has .. or ; together with escaped or doubled separators")]
+    AmbiguousPath,
     /// No source has a value, and the policy requires one.
     #[error("an identifier is required: {0}")]
     IdentifierRequired(HeaderName),

@@ -92,9 +92,11 @@ fn tells_the_client(name: &&HeaderName) -> bool {
     }
 }
 
-/// Whether the request lacks what every HTTP/1.1 request has (RFC 9112, 3.2): the host it is for.
+/// Whether the request lacks what every HTTP/1.1 request has (RFC 9112, 3.2): the host it is for. One of HTTP/1.0
+/// that has it in its target alone would be matched by none and still reach the upstream by it.
 pub(super) fn lacks_host(head: &RequestHeader) -> bool {
-    head.version == Version::HTTP_11
+    let only_a_path = matches!(head.raw_path(), [b'/', ..] | b"*");
+    (head.version == Version::HTTP_11 || !only_a_path)
         && head.uri.authority().is_none()
         && !head.headers.contains_key(header::HOST)
 }

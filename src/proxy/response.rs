@@ -5,7 +5,7 @@
 //! | pass | the upstream's | of the limits in force | – |
 //! | denied | 429; gRPC: 200 with `grpc-status: 8` | of the limits in force | the exact wait; none on "never" |
 //! | unavailable | 503 | – | seconds to the next probe of the store |
-//! | refused | 400 or 401 | – | – |
+//! | refused | 400, 401 or 403 | – | – |
 //! | upstream down, slow | 502, 504 | as decided | – |
 
 use std::time::Duration;
@@ -257,6 +257,8 @@ impl<'a> Problem<'a> {
             Refusal::DuplicateHeader(_) | Refusal::HeaderTooLong(_) => {
                 (StatusCode::BAD_REQUEST, "The identity cannot be read", None)
             }
+            Refusal::Blocked => (StatusCode::FORBIDDEN, "Forbidden", None),
+            Refusal::AmbiguousPath => (StatusCode::BAD_REQUEST, "The path is ambiguous", None),
             Refusal::IdentifierRequired(name) => (
                 StatusCode::UNAUTHORIZED,
                 "An identity is required",

@@ -36,6 +36,8 @@ fn the_shipped_configuration_shows_every_key_there_is() {
         "upstream",
         "store",
         "identity",
+        "block",
+        "exempt",
         "responses",
         "near_limit",
         "log",
@@ -43,7 +45,8 @@ fn the_shipped_configuration_shows_every_key_there_is() {
     let sections = sections.map(|section| format!("{section}: {{zz: 1}}\n"));
     let nested = ["tls", "sentinel"];
     let in_store = nested.map(|section| format!(", {section}: {{zz: 1}}"));
-    let odd = format!("zz: 1\n{}policies: [{{zz: 1}}]", sections.concat()).replace(
+    let policies = "policies: [{zz: 1, match: {zz: 1, not: {zz: 1}}}]";
+    let odd = format!("zz: 1\n{}{policies}", sections.concat()).replace(
         "store: {zz: 1",
         &format!("store: {{zz: 1{}", in_store.concat()),
     );
@@ -53,7 +56,7 @@ fn the_shipped_configuration_shows_every_key_there_is() {
         _ => None,
     });
     let lists: Vec<_> = lists.collect();
-    let expected = sections.len() + nested.len() + 2;
+    let expected = sections.len() + nested.len() + 4;
     assert_eq!(lists.len(), expected, "one list a section");
     let shipped = text(&root().join("config.yaml"));
     for key in lists.concat() {

@@ -1,4 +1,4 @@
-//! `policies`: who is counted, by which limits, and what a denial does.
+//! `policies`: which requests, who is counted, by which limits, and what a denial does.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,6 +7,7 @@ use std::{
 
 use http::StatusCode;
 
+use super::matching::{self, Earlier};
 use crate::{
     config::{
         field::Field,
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// Every policy; `None` if there is none without a fault.
-pub fn read_all(root: &mut Section<'_>) -> Option<Vec<Policy>> {
+pub fn read_all(root: &mut Section<'_>, mut earlier: Earlier) -> Option<Vec<Policy>> {
     root.require(
         "policies",
         "policies: [{name: per-client, limits: [100/1m]}]",
@@ -30,7 +31,14 @@ pub fn read_all(root: &mut Section<'_>) -> Option<Vec<Policy>> {
     root.list(
         "policies",
         "- {name: per-client, limits: [100/1m]}",
-        |item| item.section(|section| read(section, &mut names)).flatten(),
+        |item| {
+            let policy = item.section(|section| {
+                let policy = read(section, &mut names)?;
+                earlier.leave(section, policy.mode, &policy.matches);
+                Some(policy)
+            });
+            policy.flatten()
+        },
     )
 }
 
@@ -45,6 +53,7 @@ fn read(section: &mut Section<'_>, names: &mut Names) -> Option<Policy> {
     section.require("name", "name: per-client");
     let path = section.path().to_string();
     let name = section.optional("name", |text| policy_name(text, &path, names));
+    let matches = matching::read(section);
     let identifier = identifier(section);
     section.require("limits", "limits: [100/1m]");
     let limits = limits(section);
@@ -65,6 +74,7 @@ fn read(section: &mut Section<'_>, names: &mut Names) -> Option<Policy> {
     }
     Some(Policy {
         name,
+        matches: matches?,
         identifier,
         limits,
         cost,

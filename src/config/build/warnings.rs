@@ -1,16 +1,32 @@
 //! What is allowed and still worth a word. Nothing here stops a start.
 
-use super::{identity::Identity, store::Store};
-use crate::policy::{Charge, IdentifierSource, Mode, Policy};
+use super::{gate::Lists, identity::Identity, store::Store};
+use crate::policy::{Apply, Charge, IdentifierSource, Mode, Policy};
 
 /// The warnings about where counters live, under whose name, and about `policies`.
-pub fn of(policies: &[Policy], store: &Store, identity: &Identity) -> Vec<String> {
+pub fn of(
+    policies: &[Policy],
+    apply: Apply,
+    lists: &Lists,
+    store: &Store,
+    identity: &Identity,
+) -> Vec<String> {
     let mut warnings = Vec::new();
     if store.redis.is_some() && !identity.keyed {
         warnings.push(FIXED_KEY.to_owned());
     }
     if identity.trusts_everybody {
         warnings.push(EVERYBODY.to_owned());
+    }
+    if lists
+        .exempt_clients
+        .iter()
+        .any(|range| range.is_everything())
+    {
+        warnings.push(ALL_EXEMPT.to_owned());
+    }
+    if lists.blocked.iter().any(|range| range.is_everything()) {
+        warnings.push(ALL_BLOCKED.to_owned());
     }
     let replicas = store.expected_replicas.get();
     if store.redis.is_none() && replicas > 1 {
@@ -24,8 +40,18 @@ pub fn of(policies: &[Policy], store: &Store, identity: &Identity) -> Vec<String
             warnings.extend(never_admits(policy));
         }
     }
-    if !policies.iter().any(is_ceiling) {
-        warnings.extend(policies.iter().filter_map(mints_quota));
+    let ceilings: Vec<_> = policies
+        .iter()
+        .filter(|policy| is_ceiling(policy))
+        .collect();
+    for policy in policies {
+        let capped = ceilings.iter().any(|ceiling| {
+            let beside = apply == Apply::All || policy.mode == Mode::Shadow;
+            beside && ceiling.matches.covers(&policy.matches)
+        });
+        if !capped {
+            warnings.extend(mints_quota(policy, apply));
+        }
     }
     warnings
 }
@@ -49,12 +75,17 @@ fn is_ceiling(policy: &Policy) -> bool {
         && matches!(policy.charge, Charge::AtRequest { .. })
 }
 
-fn mints_quota(policy: &Policy) -> Option<String> {
+fn mints_quota(policy: &Policy, apply: Apply) -> Option<String> {
     let source = policy.identifier.sources.first()?;
+    let remedy = match apply {
+        Apply::All => {
+            "add an enforced policy with identifier: [client_ip] as a ceiling for its requests"
+        }
+        Apply::First => "with apply: all a policy with identifier: [client_ip] could be a ceiling",
+    };
     (*source != IdentifierSource::ClientIp).then(|| {
         format!(
-            "policy {}: a client that invents values for {source} gets a fresh quota with each; \
-             add an enforced policy with identifier: [client_ip] as a ceiling",
+            "policy {}: a client that invents values for {source} gets a fresh quota with each; {remedy}",
             policy.name
         )
     })
@@ -62,6 +93,12 @@ fn mints_quota(policy: &Policy) -> Option<String> {
 
 const EVERYBODY: &str = "identity.trusted_proxies holds every address, so whoever reaches the proxy can name \
      any address as its own; list the proxies before this one";
+
+const ALL_EXEMPT: &str =
+    "exempt.client_ip holds every IPv4 or every IPv6 address: no policy is asked about these";
+
+const ALL_BLOCKED: &str =
+    "block.client_ip holds every IPv4 or every IPv6 address: each of these is answered 403";
 
 const FIXED_KEY: &str = "identity.secret is not set: a fixed key is used, so whoever reads Redis can \
      guess API keys offline; set the same secret on every proxy that shares the Redis";

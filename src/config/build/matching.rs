@@ -1,0 +1,226 @@
+//! `match` and `apply`: which requests a policy is for. What could never match, or is covered by something else,
+//! is a fault: whoever wrote it meant something.
+
+use std::fmt::Display;
+
+use http::Method;
+
+use super::gate::Lists;
+use crate::{
+    config::{
+        leaf::{Choice, Rejected},
+        section::Section,
+    },
+    policy::{Apply, Cidr, Conditions, HeaderPattern, HostPattern, MatchRule, Mode, PathPattern},
+};
+
+/// What `match` of a policy says; `None` if it is at fault.
+pub fn read(policy: &mut Section<'_>) -> Option<MatchRule> {
+    let given = policy.has("match");
+    policy.section("match", |section| {
+        if given && section.is_empty() {
+            let problem = "holds no condition";
+            section.conflict_here(problem, Some("leave it out to match every request"));
+        }
+        let all = conditions(section, &Conditions::default());
+        let given = section.has("not");
+        let wanted = all.clone().unwrap_or_default();
+        let none = section.section("not", |section| {
+            if given && section.is_empty() {
+                section.conflict_here("holds no condition", Some("leave it out"));
+            }
+            let none = conditions(section, &wanted)?;
+            if none.paths.iter().any(PathPattern::is_everything) {
+                section.conflict("path", "covers every path: nothing is left to match", None);
+            }
+            Some(none)
+        });
+        let (all, none) = (all?, none??);
+        Some(MatchRule { all, none })
+    })?
+}
+
+/// What takes requests away from a policy.
+pub struct Earlier {
+    apply: Apply,
+    /// Blocks and exemptions, by their key.
+    gate: Vec<(&'static str, MatchRule)>,
+    /// Enforced policies of which only the first applies, by their path.
+    policies: Vec<(String, MatchRule)>,
+}
+
+impl Earlier {
+    pub fn new(apply: Apply, lists: &Lists) -> Self {
+        let clients = |clients: &[Cidr]| Conditions::default().with_clients(clients.to_vec());
+        let mut paths = Conditions::default();
+        paths.paths.clone_from(&lists.exempt_paths);
+        let gate = [
+            ("block", clients(&lists.blocked)),
+            ("exempt", clients(&lists.exempt_clients)),
+            ("exempt", paths),
+        ];
+        let gate = gate.into_iter().filter(|(_, all)| !all.is_empty());
+        let none = Conditions::default;
+        let gate = gate.map(|(key, all)| (key, MatchRule { all, none: none() }));
+        Self {
+            apply,
+            gate: gate.collect(),
+            policies: Vec::new(),
+        }
+    }
+
+    /// Adds a fault if no request is left for the policy of `section`, else remembers what that one takes.
+    pub fn leave(&mut self, section: &Section<'_>, mode: Mode, rule: &MatchRule) {
+        let key = if section.has("match") {
+            "match"
+        } else {
+            "name"
+        };
+        if let Some((by, _)) = self.gate.iter().find(|(_, taken)| taken.covers(rule)) {
+            let problem = format!("never applies: {by} takes every request that it matches");
+            section.conflict(key, problem, None);
+        } else if self.apply == Apply::First && mode == Mode::Enforce {
+            let mut policies = self.policies.iter();
+            if let Some((by, _)) = policies.find(|(_, taken)| taken.covers(rule)) {
+                let problem = format!(
+                    "never applies: under apply: first, {by} takes every request that it matches"
+                );
+                let hint = "put the policy for fewer requests first, or apply: all";
+                section.conflict(key, problem, Some(hint));
+            } else {
+                let path = section.path().to_string();
+                self.policies.push((path, rule.clone()));
+            }
+        }
+    }
+}
+
+/// The conditions of a section; `wanted` are those that they are not to cover. `None` if one is at fault.
+fn conditions(section: &mut Section<'_>, wanted: &Conditions) -> Option<Conditions> {
+    let hosts = HOSTS.read(section, &wanted.hosts);
+    let paths = PATHS.read(section, &wanted.paths);
+    let methods = METHODS.read(section, &wanted.methods);
+    let headers = HEADERS.read(section, &wanted.headers);
+    let clients = CLIENTS.read(section, &wanted.clients);
+    let mut conditions = Conditions::default().with_clients(clients?);
+    conditions.hosts = hosts?;
+    conditions.paths = paths?;
+    conditions.methods = methods?;
+    conditions.headers = headers?;
+    Some(conditions)
+}
+
+/// A key that holds alternatives.
+pub struct List<T> {
+    key: &'static str,
+    example: &'static str,
+    parse: fn(&str) -> Result<T, Rejected>,
+    covers: fn(&T, &T) -> bool,
+}
+
+impl<T: Display + Clone + PartialEq> List<T> {
+    /// Its alternatives, none if it is absent; `None` if it is at fault.
+    pub fn read(&self, section: &mut Section<'_>, wanted: &[T]) -> Option<Vec<T>> {
+        let mut seen: Vec<T> = Vec::new();
+        let mut given = 0;
+        let has = section.has(self.key);
+        let read = section.list(self.key, self.example, |item| {
+            given += 1;
+            item.word(|text| {
+                let value = (self.parse)(text)?;
+                self.conflict(&value, &seen, wanted)?;
+                seen.push(value.clone());
+                Ok::<_, Rejected>(value)
+            })
+        });
+        match read {
+            Some(values) => (values.len() == given).then_some(values),
+            None => (!has).then(Vec::new),
+        }
+    }
+
+    fn conflict(&self, value: &T, before: &[T], wanted: &[T]) -> Result<(), Rejected> {
+        let covers = self.covers;
+        if before.contains(value) {
+            return Err(Rejected::new("each stands once, and this one did"));
+        }
+        if let Some(wide) = before.iter().find(|wide| covers(wide, value)) {
+            return Err(Rejected::new(format!("has no effect: {wide} covers it")));
+        }
+        if let Some(narrow) = before.iter().find(|narrow| covers(value, narrow)) {
+            let problem = format!("covers {narrow}, which then has no effect");
+            return Err(Rejected::new(problem));
+        }
+        match wanted.iter().find(|narrow| covers(value, narrow)) {
+            Some(narrow) => Err(Rejected::new(format!(
+                "leaves nothing of {narrow}, which the policy is to match"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn from_str<T: std::str::FromStr>(text: &str) -> Result<T, Rejected>
+where
+    Rejected: From<T::Err>,
+{
+    text.parse().map_err(Rejected::from)
+}
+
+/// Capital letters: a method's case matters, and no other is in use.
+fn method(text: &str) -> Result<Method, Rejected> {
+    let plain = |byte: u8| byte.is_ascii_uppercase() || byte == b'-' || byte == b'_';
+    let method = Method::from_bytes(text.as_bytes()).ok();
+    method.filter(|_| text.bytes().all(plain)).ok_or_else(|| {
+        let upper = text.to_ascii_uppercase();
+        let meant = text.bytes().all(|byte| byte.is_ascii_alphabetic());
+        Rejected::new("a method is written in capital letters, as in GET")
+            .hint((meant && !text.is_empty()).then(|| format!("write {upper}")))
+    })
+}
+
+impl Choice for Apply {
+    const ALL: &'static [Self] = &[Self::All, Self::First];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::First => "first",
+        }
+    }
+}
+
+const HOSTS: List<HostPattern> = List {
+    key: "host",
+    example: "[api.example.com, \"*.example.org\"]",
+    parse: from_str::<HostPattern>,
+    covers: HostPattern::covers,
+};
+
+pub const PATHS: List<PathPattern> = List {
+    key: "path",
+    example: "[/login, /api/**, /users/*/avatar]",
+    parse: from_str::<PathPattern>,
+    covers: PathPattern::covers,
+};
+
+const METHODS: List<Method> = List {
+    key: "method",
+    example: "[POST, PUT]",
+    parse: method,
+    covers: Method::eq,
+};
+
+const HEADERS: List<HeaderPattern> = List {
+    key: "header",
+    example: "[x-plan=gold, x-debug]",
+    parse: from_str::<HeaderPattern>,
+    covers: HeaderPattern::covers,
+};
+
+pub const CLIENTS: List<Cidr> = List {
+    key: "client_ip",
+    example: "[10.0.0.0/8, 192.0.2.7]",
+    parse: from_str::<Cidr>,
+    covers: |wide: &Cidr, narrow: &Cidr| wide.covers(*narrow),
+};

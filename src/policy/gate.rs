@@ -1,0 +1,44 @@
+//! Whom no policy is asked about: who is turned away, and who is let through. Comes before all policies.
+
+use super::{
+    cidr::CidrSet,
+    client::Client,
+    matching::Facts,
+    path::{PathPattern, Readings},
+};
+
+/// What is decided without any policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gate {
+    /// Clients that are answered 403.
+    pub blocked: CidrSet,
+    /// Clients that no policy asks about.
+    pub exempt_clients: CidrSet,
+    /// Paths that no policy asks about. One that has two readings is exempt if both are: else a request could be
+    /// exempt here and something else to its upstream.
+    pub exempt_paths: Vec<PathPattern>,
+}
+
+impl Gate {
+    pub(super) fn blocks(&self, client: Client) -> bool {
+        holds(&self.blocked, client)
+    }
+
+    pub(super) fn exempts(&self, facts: &Facts<'_>) -> bool {
+        if holds(&self.exempt_clients, facts.client) {
+            return true;
+        }
+        let is_exempt = |path: &[u8]| self.exempt_paths.iter().any(|exempt| exempt.matches(path));
+        let by_path =
+            |readings: &Readings<'_>| !readings.is_ambiguous() && readings.iter().all(is_exempt);
+        facts.paths.as_ref().is_some_and(by_path)
+    }
+}
+
+/// A peer on a unix socket has no address to be listed by.
+fn holds(set: &CidrSet, client: Client) -> bool {
+    match client {
+        Client::Address(address) => set.contains(address),
+        Client::Unix => false,
+    }
+}
