@@ -303,10 +303,13 @@ fn read_key(
 fn hint(error: &StoreError) -> &'static str {
     match error {
         StoreError::Disconnected => {
-            "store.url says where it is looked for; the lines above, why it was not reached"
+            "the lines above say where it is looked for, and why it was not reached"
         }
         StoreError::Refused(text) if text.starts_with("TRYAGAIN") => {
             "the client's slot is being moved to another server of the cluster; try again when it has"
+        }
+        StoreError::Refused(text) if text.starts_with("CLUSTERDOWN") => {
+            "no server of the cluster has the client's slot just now; try again when it is whole"
         }
         StoreError::Refused(_) => "README.md and lua/README.md list the rights that its user needs",
         _ => "nothing was charged; try again",
