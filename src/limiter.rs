@@ -260,16 +260,31 @@ impl Limiter {
         if shadow.is_empty() {
             return;
         }
-        let Ok(permit) = self.unawaited.clone().try_acquire_owned() else {
-            self.store_failed(&StoreError::Overloaded);
-            return;
-        };
         let limiter = self.clone();
-        tokio::spawn(async move {
+        self.behind(&self.unawaited, 0, async move {
             let groups = limiter.shadow_groups(&shadow, Intent::Take);
             let budget = limiter.store.budget();
             let (replies, _) = limiter.ask(&groups, clock::instant(), budget).await;
             limiter.observe(&limiter.shadow_decisions(&shadow, replies));
+        });
+    }
+
+    /// Does what no request waits for; unless too much of that is under way, and so many give-backs are lost.
+    fn behind(
+        &self,
+        permits: &Arc<Semaphore>,
+        lost: usize,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
+            for _ in 0..lost {
+                self.metrics.gave_back(false);
+            }
+            self.store_failed(&StoreError::Overloaded);
+            return;
+        };
+        tokio::spawn(async move {
+            work.await;
             drop(permit);
         });
     }

@@ -1,9 +1,10 @@
 //! Which policies ask about a request, who is counted, and which demands follow. Pure: no clock, no
 //! waiting, no store.
 //!
-//! A [`PolicySet`] is built once from the configuration. For each request, [`PolicySet::asked`] says which policies
-//! ask about a [`RequestView`], and the identifier each of them counts: `gate` tells whom none is asked about,
-//! `matching` which are for it, by `path` among others, and `identifier` whom they count. The limiter makes the groups of demands from it.
+//! A [`PolicySet`] is built once from the configuration. For each request, [`PolicySet::asked`] says which
+//! policies ask about a [`RequestView`], and the identifier each of them counts: `gate` tells whom none is
+//! asked about, `matching` which are for it, by `path` among others, and `identifier` whom they count. The
+//! limiter makes the groups of demands from it.
 
 mod cidr;
 mod client;
@@ -58,7 +59,8 @@ pub struct PolicySet {
     refuses_paths: bool,
 }
 
-/// A named rule: which requests it is for, how requests are identified, which limits they meet, and what a denial does.
+/// A named rule: which requests it is for, how requests are identified, which limits they meet, and what a
+/// denial does.
 #[derive(Debug)]
 pub struct Policy {
     /// Matches `[a-z0-9_-]{1,32}`, so that it can stand in a Redis key and a metric label as it is.
@@ -209,8 +211,8 @@ impl PolicySet {
     /// counts nobody.
     ///
     /// # Errors
-    /// A [`Refusal`] if the client is blocked, or an enforced policy cannot take the path or the identity as sent; the request is then
-    /// answered without asking any store. A shadow policy that cannot is left out.
+    /// A [`Refusal`] if the client is blocked, or an enforced policy cannot take the path or the identity as
+    /// sent; the request is then answered without asking any store. A shadow policy that cannot is left out.
     pub fn asked(&self, view: &RequestView<'_>) -> Result<SmallVec<[Asked; 2]>, Refusal> {
         if self.gate.blocks(view.client) {
             return Err(Refusal::Blocked);

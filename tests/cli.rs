@@ -12,6 +12,8 @@ use serde_json::Value;
 use crate::support::{
     binary::{self, Binary, file, text},
     certificates::Authority,
+    cluster::{self, Cluster},
+    demand::demand,
     redis::RedisServer,
     upstream::Upstream,
 };
@@ -376,6 +378,60 @@ fn counters_in_memory_and_a_redis_that_is_away_are_told_with_exit_code_1() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn of_a_cluster_it_is_told_why_a_slot_can_not_be_reached_and_the_others_can_be_asked() {
+    let mut cluster = Cluster::start(3, 0).await;
+    cluster.bear_gaps();
+    let slot = |policy: &str| cluster.slot(&demand(policy, 7, "5/366d"));
+    let on = |server| {
+        let mut names = (0..).map(|number| format!("p{number}"));
+        let found = names.find(|name| cluster.owner(slot(name)) == server);
+        found.expect("one of very many")
+    };
+    let (moving, gone) = (on(1), on(2));
+    let yaml = format!(
+        "upstream: {{address: '127.0.0.1:9'}}\n\
+         store: {{{}, namespace: test}}\n\
+         policies: [{{name: {moving}, limits: [5/366d]}}, {{name: {gone}, limits: [5/366d]}}]",
+        cluster.section()
+    );
+    let inspect = |more: &[&str]| {
+        let of = [&["--address", "192.0.2.7"][..], more].concat();
+        ask("inspect", &yaml, &of, &[])
+    };
+    let fails = |output: &Output, parts: [&str; 2]| {
+        assert_eq!(output.status.code(), Some(1), "{}", told(output));
+        assert!(output.stdout.is_empty(), "{}", told(output));
+        for part in parts {
+            assert!(told(output).contains(part), "{}", told(output));
+        }
+    };
+    assert_eq!(inspect(&[]).status.code(), Some(0));
+
+    let number = slot(&moving);
+    cluster.begin_move(number, 1, 0);
+    let only = ["--policy", &moving];
+    fails(
+        &inspect(&only),
+        ["TRYAGAIN", "is being moved to another server"],
+    );
+    cluster.end_move(number, 1, 0);
+    assert_eq!(inspect(&only).status.code(), Some(0));
+
+    cluster.servers[2].kill();
+    let away = format!("127.0.0.1:{}", cluster.servers[2].port());
+    fails(&inspect(&[]), ["the store is not connected", &away]);
+    assert_eq!(inspect(&only).status.code(), Some(0));
+
+    // It has the slot by what the others say, and not by its own.
+    let number = number.to_string();
+    cluster::ask::<String>(&cluster.servers[0], &["DELSLOTS", &number]).expect("OK");
+    fails(
+        &inspect(&only),
+        ["CLUSTERDOWN", "try again when it is whole"],
+    );
 }
 
 /// Whether what TLS computes with has been chosen shows only in a process of its own.

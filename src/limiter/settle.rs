@@ -3,14 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
-use tokio::sync::Semaphore;
 
 use super::{LimitDecision, Limiter, Outcome, Verdict};
 use crate::{
     clock,
     policy::Charge,
     ratelimit::Decision,
-    store::{Action, At, Demand, GiveBack, Group, StoreError},
+    store::{Action, At, Demand, GiveBack, Group},
 };
 
 /// What a decision is due once the response's status is known.
@@ -88,26 +87,6 @@ impl Limiter {
         let limiter = Arc::clone(self);
         self.behind(&self.settling, lost, async move {
             limiter.settle_behind(limits, status).await;
-        });
-    }
-
-    /// Does what no request waits for; unless too much of that is under way, and so many give-backs are lost.
-    pub(super) fn behind(
-        &self,
-        permits: &Arc<Semaphore>,
-        lost: usize,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) {
-        let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
-            for _ in 0..lost {
-                self.metrics.gave_back(false);
-            }
-            self.store_failed(&StoreError::Overloaded);
-            return;
-        };
-        tokio::spawn(async move {
-            work.await;
-            drop(permit);
         });
     }
 

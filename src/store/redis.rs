@@ -1,9 +1,9 @@
 //! Counters in Redis, decided by one script call.
 //!
 //! A request's groups travel in one call, with those of whoever else asks at that moment (`batch`); in a
-//! cluster each in its own, all at once. Which window a request falls in is decided by Redis's clock inside the script; the proxy only guesses it, to name the keys, and a
-//! wrong guess costs one more call. Everything a request waits for is within one budget, and a call
-//! that may have run is never sent again.
+//! cluster each in its own, all at once. Which window a request falls in is decided by Redis's clock inside
+//! the script; the proxy only guesses it, to name the keys, and a wrong guess costs one more call.
+//! Everything a request waits for is within one budget, and a call that may have run is never sent again.
 
 mod access;
 mod batch;
@@ -228,8 +228,7 @@ impl RedisStore {
         until: Instant,
     ) -> Result<(Arc<Server>, Timestamp, Answers), StoreError> {
         let first = groups.clone().flatten().next();
-        let route = timeout_at(until, self.servers.route(&self.namespace, first)).await;
-        let mut route = route.unwrap_or(Err(StoreError::Timeout))?;
+        let mut route = self.servers.route(&self.namespace, first, until).await?;
         loop {
             let Route { slot, asking, .. } = route;
             let guess = match at {
@@ -264,8 +263,8 @@ impl RedisStore {
     /// Calls the server that has the counters of `demand`, or whom it names instead, within the budget.
     async fn call(&self, demand: &Demand<'_>, call: Call<'_>) -> Result<(), StoreError> {
         let until = from_now(self.budget);
-        let route = timeout_at(until, self.servers.route(&self.namespace, Some(demand))).await;
-        let mut route = route.unwrap_or(Err(StoreError::Timeout))?;
+        let route = self.servers.route(&self.namespace, Some(demand), until);
+        let mut route = route.await?;
         loop {
             let exchange = route.server.connection.exchange(route.asking);
             let called = timeout_at(until, self.make(&call, &exchange)).await;

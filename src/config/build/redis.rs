@@ -2,12 +2,9 @@
 //!
 //! What would have no effect with the URL there is, is refused: whoever wrote it counts on it.
 
-use super::upstream::is_host;
+use super::upstream::{host_and_port, is_host};
 use crate::{
-    config::{
-        leaf::{Rejected, is_plain_integer},
-        section::Section,
-    },
+    config::{leaf::Rejected, section::Section},
     store::{
         ClientFiles, ClusterSettings, HostPort, ParseRedisUrlError, Password, RedisSettings,
         RedisUrl, SentinelSettings, TlsFiles, Topology, files,
@@ -144,7 +141,7 @@ fn sentinel(section: &mut Section<'_>, given: bool) -> Option<SentinelSettings> 
     }
     let example = "[sentinel-0:26379, sentinel-1:26379, sentinel-2:26379]";
     let addresses = section.list("addresses", example, |item| {
-        item.word(|text| address(text, "26379", "sentinel-0:26379"))
+        item.word(|text| address(text, 26379, "sentinel-0:26379"))
     });
     let user = section.optional("user", |text| Ok::<_, Rejected>(text.to_owned()));
     let password = password(section);
@@ -161,7 +158,7 @@ fn sentinel(section: &mut Section<'_>, given: bool) -> Option<SentinelSettings> 
 fn cluster(section: &mut Section<'_>) -> ClusterSettings {
     let example = "[redis-1:6379, redis-2:6379]";
     let addresses = section.list("addresses", example, |item| {
-        item.word(|text| address(text, "6379", "redis-1:6379"))
+        item.word(|text| address(text, 6379, "redis-1:6379"))
     });
     ClusterSettings {
         addresses: addresses.unwrap_or_default(),
@@ -169,12 +166,9 @@ fn cluster(section: &mut Section<'_>) -> ClusterSettings {
 }
 
 /// A host, and perhaps another port than is custom.
-fn address(text: &str, custom: &str, example: &str) -> Result<HostPort, Rejected> {
+fn address(text: &str, custom: u16, example: &str) -> Result<HostPort, Rejected> {
     let bare = is_host(text).then_some((text, custom));
-    let (host, port) = bare.or(text.rsplit_once(':')).unwrap_or((text, ""));
-    let port: Option<u16> = is_plain_integer(port).then(|| port.parse().ok()).flatten();
-    let port = port.filter(|port| *port != 0 && is_host(host));
-    let port = port.ok_or_else(|| {
+    let (host, port) = bare.or_else(|| host_and_port(text)).ok_or_else(|| {
         Rejected::new(format!(
             "a host and perhaps a port, as in {example}, 10.0.0.1, [::1]:{custom}"
         ))

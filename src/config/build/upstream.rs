@@ -42,10 +42,7 @@ pub fn read(section: &mut Section<'_>, server: &ServerSettings) -> Option<Upstre
 }
 
 fn address(text: &str, server: &ServerSettings) -> Result<String, Rejected> {
-    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
-    let port: Option<u16> = is_plain_integer(port).then(|| port.parse().ok()).flatten();
-    let port = port.filter(|port| *port != 0 && is_host(host));
-    let Some(port) = port else {
+    let Some((host, port)) = host_and_port(text) else {
         return Err(Rejected::new(
             "a host and a port from 1 to 65535, as in app:3000, 127.0.0.1:3000, [::1]:3000",
         )
@@ -64,6 +61,15 @@ fn address(text: &str, server: &ServerSettings) -> Result<String, Rejected> {
         )));
     }
     Ok(text.to_owned())
+}
+
+/// A host, and a port that can be connected to.
+pub fn host_and_port(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let port: u16 = is_plain_integer(port)
+        .then(|| port.parse().ok())
+        .flatten()?;
+    (port != 0 && is_host(host)).then_some((host, port))
 }
 
 /// An address in brackets, or labels of letters, digits, hyphens and underscores.

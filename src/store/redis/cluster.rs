@@ -148,23 +148,19 @@ impl Cluster {
     /// Tripped while any server is, or while there are slots that none is known to have.
     pub(super) fn health(&self) -> Health {
         let table = self.shared.table.load();
-        let mut all = Health {
-            tripped: !table.whole,
-            next_probe: SHORTEST_PAUSE + TROUBLED_PAUSE,
-            pending: 0,
-        };
-        for server in &table.servers {
-            let health = server.health();
-            all.pending += health.pending;
-            all.tripped |= server.is_in_trouble();
-            if health.tripped {
-                all.next_probe = all.next_probe.min(health.next_probe);
-            }
+        let healths = || table.servers.iter().map(|server| server.health());
+        let tripped = table.is_in_trouble();
+        let probes = healths().filter(|health| health.tripped);
+        let probes = probes.map(|health| health.next_probe);
+        Health {
+            tripped,
+            next_probe: if tripped {
+                probes.fold(SHORTEST_PAUSE + TROUBLED_PAUSE, Duration::min)
+            } else {
+                Duration::ZERO
+            },
+            pending: healths().map(|health| health.pending).sum(),
         }
-        if !all.tripped {
-            all.next_probe = Duration::ZERO;
-        }
-        all
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::{Instant, timeout_at};
+
 use super::{
     cluster::{Cluster, Redirect, Slot},
     server::Server,
@@ -31,21 +33,24 @@ pub(super) struct Route {
 
 impl Servers {
     /// The way to the server that has the counters of `demand`. Waits only until the first attempt to
-    /// learn a cluster's slots has ended.
+    /// learn a cluster's slots has ended, and not past `until`.
     ///
     /// # Errors
-    /// [`StoreError::Disconnected`] if no server is known to have them.
+    /// [`StoreError::Disconnected`] if no server is known to have them, [`StoreError::Timeout`] if that is not
+    /// known in time.
     pub(super) async fn route(
         &self,
         namespace: &str,
         demand: Option<&Demand<'_>>,
+        until: Instant,
     ) -> Result<Route, StoreError> {
         let (server, slot) = match self {
             Self::One(server) => (Arc::clone(server), None),
             Self::Cluster(cluster) => {
                 let demand = demand.ok_or(StoreError::Disconnected)?;
                 let slot = Slot::of(namespace, demand);
-                (cluster.server(slot).await?, Some(slot))
+                let server = timeout_at(until, cluster.server(slot)).await;
+                (server.unwrap_or(Err(StoreError::Timeout))?, Some(slot))
             }
         };
         Ok(Route {

@@ -35,7 +35,7 @@ pub struct SentinelSettings {
 }
 
 /// Where a server or a sentinel listens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
     /// A name, or an address without brackets.
     pub host: String,

@@ -45,14 +45,6 @@ impl RedisUrl {
         self.info.redis_settings().password().is_some()
     }
 
-    /// The host, or the path of the socket.
-    pub(super) fn host(&self) -> String {
-        match self.info.addr() {
-            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
-            path => path.to_string(),
-        }
-    }
-
     /// The host and the port; `None` for a socket.
     pub(super) fn host_port(&self) -> Option<HostPort> {
         match self.info.addr() {

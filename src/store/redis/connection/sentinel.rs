@@ -22,7 +22,8 @@ pub(super) struct Sentinels {
 impl Sentinels {
     pub(super) fn new(sentinels: &SentinelSettings, settings: &RedisSettings) -> Self {
         Self {
-            service: settings.url.host(),
+            // The configuration refuses a socket here, which has none.
+            service: settings.url.host_port().unwrap_or_default().host,
             addresses: sentinels.addresses.clone(),
             access: Access::to_sentinels(sentinels, settings),
         }
