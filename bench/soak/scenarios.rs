@@ -246,72 +246,59 @@ fn fail_over(_: &Scale, report: &mut Report) {
         "url: \"redis://mymaster\", sentinel: {{addresses: [{}]}}",
         watched.addresses()
     );
-    let system = System::start(&store, "8/1s");
-    let load = Load::start(steady(&system.gate));
-    thread::sleep(SECOND);
-    let before = watched.primary().expect("no fail-over yet");
-    watched.servers[before].kill();
-    runtime.block_on(eventually(
-        "the sentinels agree on the replica",
-        async || watched.primary() == Some(1 - before),
-    ));
-    let found = until_all_decide(&system.gate);
-    thread::sleep(SECOND);
-    let answers = load.end();
+    let healed = through(&store, || {
+        let before = watched.primary().expect("no fail-over yet");
+        watched.servers[before].kill();
+        let agree = async || watched.primary() == Some(1 - before);
+        runtime.block_on(eventually("the sentinels agree on the replica", agree));
+    });
     add(
         "Sentinel, primary killed: answers 5xx, or none",
-        failures(&answers),
+        healed.failures,
         "",
         Bound::Exactly(0.0),
     );
     add(
         "  from the new primary to decisions by it",
-        millis(found),
+        healed.after,
         "ms",
         Bound::AtMost(5_000.0),
     );
-    drop((system, watched));
+    drop(watched);
 
     let mut cluster = runtime.block_on(Cluster::start(3, 3));
-    let system = System::start(&cluster.section(), "8/1s");
-    let load = Load::start(steady(&system.gate));
-    thread::sleep(SECOND);
-    cluster.servers[1].kill();
-    let slot_of_the_second = 8_192;
-    runtime.block_on(eventually("the replica has its slots", async || {
-        cluster.owner(slot_of_the_second) == 4
-    }));
-    let found = until_all_decide(&system.gate);
-    thread::sleep(SECOND);
-    let answers = load.end();
+    let store = cluster.section();
+    let healed = through(&store, || {
+        cluster.servers[1].kill();
+        let slot_of_the_second = 8_192;
+        let told = async || cluster.owner(slot_of_the_second) == 4;
+        runtime.block_on(eventually("the replica has its slots", told));
+    });
     add(
         "Cluster, primary killed: answers 5xx, or none",
-        failures(&answers),
+        healed.failures,
         "",
         Bound::Exactly(0.0),
     );
     add(
         "  from the new primary to decisions by all",
-        millis(found),
+        healed.after,
         "ms",
         Bound::AtMost(5_000.0),
     );
-    drop((system, cluster));
+    drop(cluster);
 
     let cluster = runtime.block_on(Cluster::start(3, 0));
-    let system = System::start(&cluster.section(), "8/1s");
-    let load = Load::start(steady(&system.gate));
-    thread::sleep(SECOND);
     // Each key of the load is in a slot of its own, so some are among these.
     let moved = 0..500;
-    for slot in moved.clone() {
-        cluster.begin_move(slot, 0, 1);
-        cluster.end_move(slot, 0, 1);
-    }
-    let found = until_all_decide(&system.gate);
-    thread::sleep(SECOND);
-    let beyond: usize = cluster.servers.iter().map(|server| above(server, 8)).sum();
-    let answers = load.end();
+    let mut beyond: usize = 0;
+    let healed = through(&cluster.section(), || {
+        for slot in moved.clone() {
+            cluster.begin_move(slot, 0, 1);
+            cluster.end_move(slot, 0, 1);
+        }
+        beyond = cluster.servers.iter().map(|server| above(server, 8)).sum();
+    });
     add(
         "Cluster, slots moved under load",
         moved.len() as f64,
@@ -320,13 +307,13 @@ fn fail_over(_: &Scale, report: &mut Report) {
     );
     add(
         "  answers 5xx, or none",
-        failures(&answers),
+        healed.failures,
         "",
         Bound::Exactly(0.0),
     );
     add(
         "  from the last one to decisions by all",
-        millis(found),
+        healed.after,
         "ms",
         Bound::AtMost(5_000.0),
     );
@@ -336,6 +323,27 @@ fn fail_over(_: &Scale, report: &mut Report) {
         "",
         Bound::Exactly(0.0),
     );
+}
+
+/// What clients saw of a change in Redis.
+struct Healed {
+    failures: f64,
+    /// From its end to decisions by all of Redis, in milliseconds.
+    after: f64,
+}
+
+/// Steady load on `store`, from a second before `change` to a second after all of it decides again.
+fn through(store: &str, change: impl FnOnce()) -> Healed {
+    let system = System::start(store, "8/1s");
+    let load = Load::start(steady(&system.gate));
+    thread::sleep(SECOND);
+    change();
+    let after = millis(until_all_decide(&system.gate));
+    thread::sleep(SECOND);
+    Healed {
+        failures: failures(&load.end()),
+        after,
+    }
 }
 
 /// Four proxies and one identifier, as fast as they answer.
@@ -350,8 +358,6 @@ fn one_client(_: &Scale, report: &mut Report) {
     let relay = Relay::to(([127, 0, 0, 1], server.port()).into());
     let store = format!("url: \"{}\", {patient}, denial_cache: 0s", relay.url());
     let (answers, units) = flood(&server, &nginx, &store, LIMIT);
-    let mut add =
-        |what: &str, value, unit, bound| report.add("one-client", what, value, unit, bound);
     let decisions: Vec<Decision> = relay
         .answers()
         .iter()
@@ -363,79 +369,63 @@ fn one_client(_: &Scale, report: &mut Report) {
     for fault in faults.iter().take(3) {
         eprintln!("{fault}");
     }
-    let admitted = answers.with(200..201);
-    add(
-        "requests, each decided by Redis",
-        answers.count() as f64,
-        "",
-        Bound::AtLeast(100_000.0),
-    );
-    add("  per second", answers.rate(), "/s", Bound::None);
-    add("  windows", units.len() as f64, "", Bound::AtLeast(3.0));
-    add(
-        "  most units in a window of 500",
-        most(&units),
-        "",
-        Bound::AtMost(500.0),
-    );
-    add(
-        "  replies of Redis that the oracle decides otherwise",
-        faults.len() as f64,
-        "",
-        Bound::Exactly(0.0),
-    );
-    add(
-        "  requests without a reply of Redis",
-        answers.count() as f64 - decided as f64,
-        "",
-        Bound::Exactly(0.0),
-    );
-    add(
-        "  answers 200 less charges",
-        admitted as f64 - charged as f64,
-        "",
-        Bound::Exactly(0.0),
-    );
-    add(
-        "  answers 200 less units in Redis",
-        admitted as f64 - total(&units),
-        "",
-        Bound::Exactly(0.0),
-    );
-    add(
-        "  answers neither 200 nor 429",
-        others(&answers),
-        "",
-        Bound::Exactly(0.0),
-    );
+    let by_redis = [
+        (
+            "  replies of Redis that the oracle decides otherwise",
+            faults.len() as f64,
+        ),
+        (
+            "  requests without a reply of Redis",
+            answers.count() as f64 - decided as f64,
+        ),
+        (
+            "  answers 200 less charges",
+            answers.with(200..201) as f64 - charged as f64,
+        ),
+    ];
+    let what = "requests, each decided by Redis";
+    flooded(report, what, &answers, &units, &by_redis);
 
     let server = RedisServer::start();
     let store = format!("{}, {patient}", url(&server));
     let (answers, units) = flood(&server, &nginx, &store, LIMIT);
-    let admitted = answers.with(200..201) as f64;
-    add(
-        "requests, with the denial cache",
-        answers.count() as f64,
-        "",
-        Bound::AtLeast(100_000.0),
-    );
+    let what = "requests, with the denial cache";
+    flooded(report, what, &answers, &units, &[]);
+}
+
+/// The rows of a flood; `differences` are further ones that must be 0.
+fn flooded(
+    report: &mut Report,
+    what: &str,
+    answers: &Answers,
+    units: &BTreeMap<String, u64>,
+    differences: &[(&str, f64)],
+) {
+    let mut add =
+        |what: &str, value, unit, bound| report.add("one-client", what, value, unit, bound);
+    let count = answers.count() as f64;
+    add(what, count, "", Bound::AtLeast(100_000.0));
     add("  per second", answers.rate(), "/s", Bound::None);
     add("  windows", units.len() as f64, "", Bound::AtLeast(3.0));
     add(
         "  most units in a window of 500",
-        most(&units),
+        most(units),
         "",
         Bound::AtMost(500.0),
     );
+    for (what, difference) in differences {
+        add(what, *difference, "", Bound::Exactly(0.0));
+    }
+    let admitted = answers.with(200..201) as f64;
     add(
         "  answers 200 less units in Redis",
-        admitted - total(&units),
+        admitted - total(units),
         "",
         Bound::Exactly(0.0),
     );
     add(
         "  answers neither 200 nor 429",
-        others(&answers),
+        others(answers),
         "",
         Bound::Exactly(0.0),
     );
