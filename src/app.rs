@@ -163,7 +163,7 @@ fn open_limiter(
         .applying(config.apply)
         .behind(std::mem::take(&mut config.gate));
     let policies = Arc::new(policies);
-    let metrics = Arc::new(Metrics::new(&policies, &config.limiter.near_limit_edges));
+    let metrics = Arc::new(Metrics::new());
     let local = MemoryStore::new(config.memory, clock.clone());
     let store = match config.redis.take() {
         Some(settings) => Store::Redis(RedisStore::open(settings, clock.clone(), runtime)),

@@ -25,7 +25,7 @@ use self::denial_cache::DenialCache;
 use crate::{
     bounded_log::BoundedLog,
     clock::{self, Clock},
-    metrics::{DecidedBy, Metrics},
+    metrics::{DecidedBy, Metrics, PolicyMetrics},
     policy::{Asked, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
     ratelimit::Decision,
     store::{Action, At, Demand, Group, GroupReply, Health, MemoryStore, Store, StoreError},
@@ -44,25 +44,43 @@ pub struct LimiterSettings {
     pub denial_cache: Duration,
 }
 
-/// Decides on requests.
+/// Decides on requests by one set of policies.
 #[derive(Debug)]
 pub struct Limiter {
     policies: Arc<PolicySet>,
+    counted: PolicyMetrics,
+    /// `None` where it is off, where asking the store is as cheap, or where counts do not only grow.
+    denials: Option<DenialCache>,
+    expected_replicas: u32,
+    shared: Arc<Shared>,
+}
+
+/// What every limiter of a process shares: policies may be replaced, counters stay.
+#[derive(Debug)]
+struct Shared {
     store: Store,
     /// Decides in failure mode `local`. Its counters are its own: never merged into the store.
     local: MemoryStore,
-    /// `None` where it is off, where asking the store is as cheap, or where counts do not only grow.
-    denials: Option<DenialCache>,
     /// Permits for shadow calls that no request waits for.
     unawaited: Arc<Semaphore>,
     /// Permits for settling that no request waits for: a flood of denials does not take them.
     settling: Arc<Semaphore>,
     /// Permits for replies past the budget, which take the longest.
     late: Arc<Semaphore>,
-    expected_replicas: u32,
     metrics: Arc<Metrics>,
     near_limit_log: BoundedLog,
     store_log: BoundedLog,
+}
+
+/// How the store of all limiters of a process is.
+#[derive(Clone, Debug)]
+pub struct StoreStatus(Arc<Shared>);
+
+impl StoreStatus {
+    /// How it is now.
+    pub fn health(&self) -> Health {
+        self.0.store.health()
+    }
 }
 
 /// Whether a check charges.
@@ -84,24 +102,44 @@ impl Limiter {
         metrics: Arc<Metrics>,
         clock: Clock,
     ) -> Self {
+        let shared = Shared {
+            store,
+            local,
+            unawaited: Arc::new(Semaphore::new(MAX_UNAWAITED)),
+            settling: Arc::new(Semaphore::new(MAX_UNAWAITED)),
+            late: Arc::new(Semaphore::new(MAX_UNAWAITED)),
+            metrics,
+            near_limit_log: BoundedLog::new(clock.clone()),
+            store_log: BoundedLog::new(clock),
+        };
+        Self::over(Arc::new(shared), policies, settings)
+    }
+
+    /// A limiter of other policies and settings over the same counters, which takes the place of this one.
+    /// Series of metrics that are no longer among them go.
+    #[must_use]
+    pub fn replaced(&self, policies: Arc<PolicySet>, settings: &LimiterSettings) -> Self {
+        let next = Self::over(self.shared.clone(), policies, settings);
+        self.counted
+            .give_way_to(&next.counted, &self.shared.metrics);
+        next
+    }
+
+    fn over(shared: Arc<Shared>, policies: Arc<PolicySet>, settings: &LimiterSettings) -> Self {
         let enforced = policies.policies().iter();
         let enforced = enforced.filter(|policy| policy.mode == Mode::Enforce);
+        let store = &shared.store;
         // What one policy charged and another's denial takes back soon must not deny anybody for longer.
         let counts_only_grow = store.spans_policies() || enforced.count() <= 1;
         let is_of_use = store.is_remote() && counts_only_grow && !settings.denial_cache.is_zero();
         let denials = is_of_use.then(|| DenialCache::new(policies.clone(), settings.denial_cache));
+        let counted = PolicyMetrics::new(&shared.metrics, &policies, &settings.near_limit_edges);
         Self {
             policies,
-            store,
-            local,
+            counted,
             denials,
-            unawaited: Arc::new(Semaphore::new(MAX_UNAWAITED)),
-            settling: Arc::new(Semaphore::new(MAX_UNAWAITED)),
-            late: Arc::new(Semaphore::new(MAX_UNAWAITED)),
             expected_replicas: settings.expected_replicas.get(),
-            metrics,
-            near_limit_log: BoundedLog::new(clock.clone()),
-            store_log: BoundedLog::new(clock),
+            shared,
         }
     }
 
@@ -110,9 +148,9 @@ impl Limiter {
         &self.policies
     }
 
-    /// How its store is.
-    pub fn store_health(&self) -> Health {
-        self.store.health()
+    /// How its store is, and goes on to be when other policies have taken the place of these.
+    pub fn store_status(&self) -> StoreStatus {
+        StoreStatus(self.shared.clone())
     }
 
     /// Decides on a request: all its policies, in one call, or in none if a denial is known beforehand.
@@ -129,14 +167,15 @@ impl Limiter {
         let started = clock::instant();
         let cache = self.denials.as_ref().filter(|_| intent == Intent::Take);
         let denials = cache.map_or_else(SmallVec::new, |cache| cache.denials(&enforced, started));
-        let verdict = if denials.is_empty() && enforced.len() > 1 && !self.store.spans_policies() {
-            self.decide_apart(&enforced, &shadow, intent, started).await
-        } else if denials.is_empty() {
-            self.decide(&enforced, &shadow, intent, started).await
-        } else {
-            self.ask_unawaited(shadow);
-            self.conclude(&enforced, denials)
-        };
+        let verdict =
+            if denials.is_empty() && enforced.len() > 1 && !self.shared.store.spans_policies() {
+                self.decide_apart(&enforced, &shadow, intent, started).await
+            } else if denials.is_empty() {
+                self.decide(&enforced, &shadow, intent, started).await
+            } else {
+                self.ask_unawaited(shadow);
+                self.conclude(&enforced, denials)
+            };
         if intent == Intent::Take {
             self.observe(&verdict.limits);
             self.observe(&verdict.shadow);
@@ -156,7 +195,7 @@ impl Limiter {
     ) -> Result<LimitDecisions, StoreError> {
         let asked = [Asked { policy, identifier }];
         let group = self.group(&asked, Intent::Peek);
-        let mut replies = self.store.take(&[group], At::Now).await;
+        let mut replies = self.shared.store.take(&[group], At::Now).await;
         let decisions = replies.pop().unwrap_or(Err(StoreError::Disconnected))?;
         Ok(self.limit_decisions(&asked, decisions, DecidedBy::Store))
     }
@@ -168,8 +207,8 @@ impl Limiter {
     pub async fn forget(&self, policy: usize, identifier: Identifier) -> Result<(), StoreError> {
         let asked = Asked { policy, identifier };
         let group = self.group(&[asked], Intent::Peek);
-        self.local.forget(&group, At::Now);
-        let forgotten = self.store.forget(&group, At::Now).await;
+        self.shared.local.forget(&group, At::Now);
+        let forgotten = self.shared.store.forget(&group, At::Now).await;
         // Last, since until then the store may tell of a denial that is to be forgotten.
         if let Some(cache) = &self.denials {
             cache.forget(asked);
@@ -195,7 +234,7 @@ impl Limiter {
             return self.verdict(Outcome::Pass);
         }
 
-        let (replies, received) = self.ask(&groups, started, self.store.budget()).await;
+        let (replies, received) = self.ask(&groups, started, self.shared.store.budget()).await;
         let mut replies = replies.into_iter();
         let mut verdict = if enforced.is_empty() {
             self.verdict(Outcome::Pass)
@@ -223,7 +262,7 @@ impl Limiter {
         started: Instant,
         within: Duration,
     ) -> (Vec<GroupReply>, Instant) {
-        let replies = self.store.take_within(groups, At::Now, within).await;
+        let replies = self.shared.store.take_within(groups, At::Now, within).await;
         let received = self.received(&replies, started);
         (replies, received)
     }
@@ -249,8 +288,11 @@ impl Limiter {
                 Ok(_) => asked = true,
             }
         }
-        if self.store.is_remote() && asked {
-            self.metrics.store_duration.observe(took.as_secs_f64());
+        if self.shared.store.is_remote() && asked {
+            self.shared
+                .metrics
+                .store_duration
+                .observe(took.as_secs_f64());
         }
         started + took
     }
@@ -261,9 +303,9 @@ impl Limiter {
             return;
         }
         let limiter = self.clone();
-        self.behind(&self.unawaited, 0, async move {
+        self.behind(&self.shared.unawaited, 0, async move {
             let groups = limiter.shadow_groups(&shadow, Intent::Take);
-            let budget = limiter.store.budget();
+            let budget = limiter.shared.store.budget();
             let (replies, _) = limiter.ask(&groups, clock::instant(), budget).await;
             limiter.observe(&limiter.shadow_decisions(&shadow, replies));
         });
@@ -278,7 +320,7 @@ impl Limiter {
     ) {
         let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
             for _ in 0..lost {
-                self.metrics.gave_back(false);
+                self.shared.metrics.gave_back(false);
             }
             self.store_failed(&StoreError::Overloaded);
             return;
@@ -296,14 +338,14 @@ impl Limiter {
 
         if with(FailureMode::Deny).next().is_some() {
             for asked in with(FailureMode::Deny) {
-                self.metrics
+                self.counted
                     .decided(asked.policy, false, DecidedBy::FailureMode, None);
             }
-            let retry_after = self.store.health().next_probe;
+            let retry_after = self.shared.store.health().next_probe;
             return self.verdict(Outcome::Unavailable { retry_after });
         }
         for asked in with(FailureMode::Allow) {
-            self.metrics
+            self.counted
                 .decided(asked.policy, true, DecidedBy::FailureMode, None);
         }
         let local: SmallVec<[Asked; 2]> = with(FailureMode::Local).copied().collect();
@@ -316,7 +358,7 @@ impl Limiter {
                 .limit
                 .share(self.expected_replicas, demand.cost.units());
         }
-        let decisions = self.local.take_group(&group, At::Now);
+        let decisions = self.shared.local.take_group(&group, At::Now);
         self.conclude(
             &local,
             self.limit_decisions(&local, decisions, DecidedBy::Local),
@@ -410,7 +452,7 @@ impl Limiter {
             let allowed = limits.iter().all(|limit| limit.decision.allowed);
             let utilization = fullest.map(|(_, utilization)| utilization);
             let (policy, by) = (limits[0].policy, limits[0].decided_by);
-            let near = self.metrics.decided(policy, allowed, by, utilization);
+            let near = self.counted.decided(policy, allowed, by, utilization);
             if let Some((limit, utilization)) = fullest.filter(|_| near) {
                 self.log_near_limit(limit, utilization);
             }
@@ -419,7 +461,7 @@ impl Limiter {
 
     /// The identifier is an address or a hash, never a key.
     fn log_near_limit(&self, limit: &LimitDecision, utilization: f64) {
-        let Some(suppressed) = self.near_limit_log.line() else {
+        let Some(suppressed) = self.shared.near_limit_log.line() else {
             return;
         };
         let policy = &self.policies.policies()[limit.policy];
@@ -441,8 +483,8 @@ impl Limiter {
 
     /// Counts an error of the store, and tells it.
     fn store_failed(&self, error: &StoreError) {
-        self.metrics.store_failed(error);
-        if let Some(suppressed) = self.store_log.line() {
+        self.shared.metrics.store_failed(error);
+        if let Some(suppressed) = self.shared.store_log.line() {
             tracing::warn!(%error, suppressed, "The store did not decide.");
         }
     }

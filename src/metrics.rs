@@ -4,21 +4,24 @@
 //! from the start, so that a rate over it is right from its first event on. Handles are resolved once: on
 //! the path of a request nothing is looked up by label.
 
+mod policies;
+
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::{
-    policy::PolicySet,
-    store::{Health, StoreError},
-};
+pub use policies::PolicyMetrics;
+
+use crate::store::{Health, StoreError};
 
 /// Every metric of one process, and the handles through which they are counted.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    policies: Vec<PolicyMetrics>,
+    decisions: IntCounterVec,
+    near_limit: IntCounterVec,
+    utilization: HistogramVec,
     /// How long calls to Redis take, up to the budget; what fails without one is not among them.
     pub store_duration: Histogram,
     store_errors: Vec<(&'static str, IntCounter)>,
@@ -26,28 +29,12 @@ pub struct Metrics {
     store_pending: IntGauge,
     give_backs: [IntCounter; 2],
     requests: [IntCounter; STATUS_CLASSES.len()],
+    config_reloads: [IntCounter; Reload::ALL.len()],
+    config_info: IntGaugeVec,
     /// From the choice of the upstream to the head of its response.
     pub upstream_duration: Histogram,
     /// From the head of a request to the decision on it; what a charge by response waits is not in it.
     pub request_added: Histogram,
-}
-
-/// The metrics of one policy.
-#[derive(Debug)]
-struct PolicyMetrics {
-    /// By [`DecidedBy`], then denied and allowed.
-    decisions: [[IntCounter; 2]; DecidedBy::ALL.len()],
-    near_limit: Vec<Band>,
-    utilization: Histogram,
-}
-
-/// One near-limit band, its low edge included.
-#[derive(Debug)]
-struct Band {
-    low: f64,
-    high: f64,
-    /// Denied and allowed.
-    decisions: [IntCounter; 2],
 }
 
 /// Who decided.
@@ -90,12 +77,35 @@ impl DecidedBy {
     }
 }
 
+/// What became of a configuration that was read after the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reload {
+    /// It is in force.
+    Applied,
+    /// It says what the one before said.
+    Unchanged,
+    /// It has faults.
+    Refused,
+}
+
+impl Reload {
+    const ALL: [Self; 3] = [Self::Applied, Self::Unchanged, Self::Refused];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Unchanged => "unchanged",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 impl Metrics {
-    /// Registers every metric for these policies and near-limit band edges.
+    /// Registers every metric; the series of policies come with [`PolicyMetrics`].
     ///
     /// # Panics
-    /// Never: names and labels are fixed here and by the configuration's own checks.
-    pub fn new(policies: &PolicySet, near_limit_edges: &[f64]) -> Self {
+    /// Never: names and labels are fixed here.
+    pub fn new() -> Self {
         let registry = Registry::new();
         let register = Register(&registry);
 
@@ -130,6 +140,16 @@ impl Metrics {
             "Requests by class of the status sent; none where the client left before one was.",
             &["status"],
         );
+        let config_reloads = register.counters(
+            "config_reloads_total",
+            "Configurations read after the start: applied, the same as before, or refused for faults.",
+            &["result"],
+        );
+        let config_info = register.gauges(
+            "config_info",
+            "Always 1; the label is the same where the same configuration is in force.",
+            &["fingerprint"],
+        );
         register
             .gauges(
                 "build_info",
@@ -140,34 +160,10 @@ impl Metrics {
             .set(1);
         register.process();
 
-        let policies = policies
-            .policies()
-            .iter()
-            .map(|policy| PolicyMetrics {
-                decisions: DecidedBy::ALL.map(|decided_by| {
-                    DECISIONS.map(|decision| {
-                        let mode = policy.mode.name();
-                        let labels = [&*policy.name, "", decision, decided_by.name(), mode];
-                        decisions.with_label_values(&labels)
-                    })
-                }),
-                near_limit: near_limit_edges
-                    .windows(2)
-                    .map(|edges| Band {
-                        low: edges[0],
-                        high: edges[1],
-                        decisions: DECISIONS.map(|decision| {
-                            let band = format!("{:.2}-{:.2}", edges[0], edges[1]);
-                            near_limit.with_label_values(&[&*policy.name, decision, &band])
-                        }),
-                    })
-                    .collect(),
-                utilization: utilization.with_label_values(&[&*policy.name]),
-            })
-            .collect();
-
         Self {
-            policies,
+            decisions,
+            near_limit,
+            utilization,
             store_duration: register.histogram(
                 "store_duration_seconds",
                 "Calls to Redis, from the question to its answer or the end of the budget.",
@@ -186,6 +182,9 @@ impl Metrics {
             ),
             give_backs: ["lost", "done"].map(|result| give_backs.with_label_values(&[result])),
             requests: STATUS_CLASSES.map(|class| requests.with_label_values(&[class])),
+            config_reloads: Reload::ALL
+                .map(|result| config_reloads.with_label_values(&[result.name()])),
+            config_info,
             upstream_duration: register.histogram(
                 "upstream_duration_seconds",
                 "From the choice of the upstream to the head of its response.",
@@ -198,33 +197,6 @@ impl Metrics {
             ),
             registry,
         }
-    }
-
-    /// Counts what one policy decided on one request.
-    ///
-    /// `utilization` is the estimate / limit at its fullest limit, `None` where there is none to tell.
-    /// Returns whether it lies within the near-limit bands.
-    pub fn decided(
-        &self,
-        policy: usize,
-        allowed: bool,
-        by: DecidedBy,
-        utilization: Option<f64>,
-    ) -> bool {
-        let metrics = &self.policies[policy];
-        metrics.decisions[by as usize][usize::from(allowed)].inc();
-        let Some(utilization) = utilization else {
-            return false;
-        };
-        metrics.utilization.observe(utilization);
-        let band = metrics
-            .near_limit
-            .iter()
-            .find(|band| (band.low..band.high).contains(&utilization));
-        if let Some(band) = band {
-            band.decisions[usize::from(allowed)].inc();
-        }
-        band.is_some()
     }
 
     /// Counts a call that the store did not answer with a decision.
@@ -249,6 +221,17 @@ impl Metrics {
         self.requests[class.min(STATUS_CLASSES.len() - 1)].inc();
     }
 
+    /// Counts a configuration that was read after the start.
+    pub fn reloaded(&self, result: Reload) {
+        self.config_reloads[result as usize].inc();
+    }
+
+    /// Tells which configuration is in force.
+    pub fn configured(&self, fingerprint: &str) {
+        self.config_info.reset();
+        self.config_info.with_label_values(&[fingerprint]).set(1);
+    }
+
     /// Everything in the text format 0.0.4, and the content type to send it with.
     pub fn expose(&self, store: Health) -> (Vec<u8>, &'static str) {
         self.store_breaker_tripped.set(i64::from(store.tripped));
@@ -259,6 +242,12 @@ impl Metrics {
             .encode(&self.registry.gather(), &mut text)
             .expect("writing to memory does not fail");
         (text, prometheus::TEXT_FORMAT)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -283,15 +272,9 @@ impl Register<'_> {
         self.add(Histogram::with_opts(opts))
     }
 
-    fn histograms(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-        buckets: &[f64],
-    ) -> prometheus::HistogramVec {
+    fn histograms(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
         let opts = HistogramOpts::from(Self::opts(name, help)).buckets(buckets.into());
-        self.add(prometheus::HistogramVec::new(opts, labels))
+        self.add(HistogramVec::new(opts, labels))
     }
 
     fn process(&self) {

@@ -59,7 +59,7 @@ impl ServeHttp for Observatory {
 
 impl Observatory {
     fn metrics(&self) -> Response<Vec<u8>> {
-        let (body, content_type) = self.metrics.expose(self.limiter.store_health());
+        let (body, content_type) = self.metrics.expose(self.limiter.store_status().health());
         let mut response = Response::new(body);
         response
             .headers_mut()

@@ -270,7 +270,7 @@ impl Direct {
             Config::parse(&yaml, "test.yaml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
         let clock = Clock::system();
         let policies = Arc::new(PolicySet::new(config.policies, config.hasher));
-        let metrics = Arc::new(Metrics::new(&policies, &config.limiter.near_limit_edges));
+        let metrics = Arc::new(Metrics::new());
         let runtime = tokio::runtime::Handle::current();
         let redis = config.redis.expect("a Redis");
         let limiter = Limiter::new(

@@ -32,7 +32,7 @@ impl Limiter {
         intent: Intent,
         started: Instant,
     ) -> Verdict {
-        let until = time::Instant::from_std(started) + self.store.budget();
+        let until = time::Instant::from_std(started) + self.shared.store.budget();
         let calls: Vec<Call> = enforced
             .iter()
             .map(|asked| (*asked, self.call(*asked, intent)))
@@ -40,7 +40,7 @@ impl Limiter {
         let groups = self.shadow_groups(shadow, intent);
         let mut shadow_replies = Vec::new();
         if !groups.is_empty() {
-            shadow_replies = self.store.take(&groups, At::Now).await;
+            shadow_replies = self.shared.store.take(&groups, At::Now).await;
         }
         let mut late = Vec::new();
         let mut replies = Vec::new();
@@ -87,7 +87,7 @@ impl Limiter {
         let limiter = Arc::clone(self);
         tokio::spawn(async move {
             let group = limiter.group(&[asked], intent);
-            limiter.store.take_patiently(&group, At::Now).await
+            limiter.shared.store.take_patiently(&group, At::Now).await
         })
     }
 
@@ -126,7 +126,7 @@ impl Limiter {
         let limiter = Arc::clone(self);
         if !charged.is_empty() {
             let lost = charged.len();
-            self.behind(&self.settling, lost, async move {
+            self.behind(&self.shared.settling, lost, async move {
                 limiter.give_back(&charged).await;
             });
         }
@@ -134,7 +134,7 @@ impl Limiter {
         if !late.is_empty() {
             // Some of it may not have been charged.
             let lost = late.len();
-            self.behind(&self.late, lost, async move {
+            self.behind(&self.shared.late, lost, async move {
                 for (asked, call) in late {
                     if let Ok(Ok(decisions)) = call.await {
                         let mut limits =
@@ -149,6 +149,6 @@ impl Limiter {
 
     /// Whether the store charges both in one step.
     pub(super) fn share_a_step(&self, a: &LimitDecision, b: &LimitDecision) -> bool {
-        self.store.spans_policies() || a.policy == b.policy
+        self.shared.store.spans_policies() || a.policy == b.policy
     }
 }

@@ -39,7 +39,7 @@ impl Limiter {
         let shadow = verdict.shadow.iter().filter(|limit| due(limit).is_some());
         let (calls, here): (Vec<LimitDecision>, Vec<LimitDecision>) = given_back
             .chain(shadow)
-            .partition(|limit| self.store.is_remote() && !limit.decided_by.is_local());
+            .partition(|limit| self.shared.store.is_remote() && !limit.decided_by.is_local());
         if !here.is_empty() {
             self.settle_behind(here, status).await;
         }
@@ -51,7 +51,7 @@ impl Limiter {
                 limit.decision.charged = false;
             }
         }
-        let left = self.store.budget().saturating_sub(verdict.waited);
+        let left = self.shared.store.budget().saturating_sub(verdict.waited);
         let charged: Vec<&mut LimitDecision> = verdict
             .limits
             .iter_mut()
@@ -60,7 +60,7 @@ impl Limiter {
         if charged.is_empty() {
             return;
         }
-        if left.is_zero() && self.store.is_remote() {
+        if left.is_zero() && self.shared.store.is_remote() {
             // Another slot took all of the budget; the charge is owed all the same.
             let limits = charged.into_iter().map(|limit| *limit).collect();
             self.settle_unawaited(limits, status);
@@ -85,7 +85,7 @@ impl Limiter {
         let due = |limit: &&LimitDecision| self.due(limit, status) == Some(Due::GiveBack);
         let lost = limits.iter().filter(due).count();
         let limiter = Arc::clone(self);
-        self.behind(&self.settling, lost, async move {
+        self.behind(&self.shared.settling, lost, async move {
             limiter.settle_behind(limits, status).await;
         });
     }
@@ -102,7 +102,7 @@ impl Limiter {
             .filter(|limit| self.due(limit, status) == Some(Due::Charge))
             .collect();
         if !charged.is_empty() {
-            self.charge(charged, self.store.budget()).await;
+            self.charge(charged, self.shared.store.budget()).await;
         }
     }
 
@@ -113,7 +113,7 @@ impl Limiter {
             .into_iter()
             .partition(|limit| limit.decided_by.is_local());
         if !local.is_empty() {
-            let decisions = self.local.take_group(&self.charges(&local), At::Now);
+            let decisions = self.shared.local.take_group(&self.charges(&local), At::Now);
             update(local.into_iter(), decisions);
         }
         let parts: Vec<_> = by_store
@@ -151,17 +151,17 @@ impl Limiter {
                 })
                 .collect();
             let done = if limits[0].decided_by.is_local() {
-                self.local.give_back(&charged);
+                self.shared.local.give_back(&charged);
                 true
             } else {
-                let result = self.store.give_back(&charged).await;
+                let result = self.shared.store.give_back(&charged).await;
                 if let Err(error) = &result {
                     self.store_failed(error);
                 }
                 result.is_ok()
             };
             for _ in limits {
-                self.metrics.gave_back(done);
+                self.shared.metrics.gave_back(done);
             }
         }
     }

@@ -1,0 +1,137 @@
+//! The metrics of policies: they come and go with the configuration, and their counts survive it.
+
+use std::collections::HashSet;
+
+use prometheus::{Histogram, IntCounter};
+
+use super::{DECISIONS, DecidedBy, Metrics};
+use crate::policy::{Policy, PolicySet};
+
+/// The handles of the metrics of one set of policies.
+#[derive(Debug)]
+pub struct PolicyMetrics {
+    policies: Vec<Handles>,
+    labels: Labels,
+}
+
+#[derive(Debug)]
+struct Handles {
+    /// By [`DecidedBy`], then denied and allowed.
+    decisions: [[IntCounter; 2]; DecidedBy::ALL.len()],
+    near_limit: Vec<Band>,
+    utilization: Histogram,
+}
+
+/// One near-limit band, its low edge included.
+#[derive(Debug)]
+struct Band {
+    low: f64,
+    high: f64,
+    /// Denied and allowed.
+    decisions: [IntCounter; 2],
+}
+
+/// Which series there are.
+#[derive(Debug, Default)]
+struct Labels {
+    decisions: HashSet<[String; 5]>,
+    near_limit: HashSet<[String; 3]>,
+    utilization: HashSet<[String; 1]>,
+}
+
+impl PolicyMetrics {
+    /// The handles for `policies` and the edges of the near-limit bands. A series that `metrics` has goes on
+    /// from its count; one that it has not begins at 0.
+    pub fn new(metrics: &Metrics, policies: &PolicySet, near_limit_edges: &[f64]) -> Self {
+        let mut labels = Labels::default();
+        let policies = policies.policies().iter();
+        let policies = policies
+            .map(|policy| labels.resolve(metrics, policy, near_limit_edges))
+            .collect();
+        Self { policies, labels }
+    }
+
+    /// Removes from `metrics` the series that these handles have and `those` have not. What is counted here
+    /// from now on is lost.
+    pub fn give_way_to(&self, those: &Self, metrics: &Metrics) {
+        // An error says that it was removed before, by handles of the same labels.
+        for gone in self.labels.decisions.difference(&those.labels.decisions) {
+            drop(metrics.decisions.remove_label_values(&words(gone)));
+        }
+        for gone in self.labels.near_limit.difference(&those.labels.near_limit) {
+            drop(metrics.near_limit.remove_label_values(&words(gone)));
+        }
+        for gone in self
+            .labels
+            .utilization
+            .difference(&those.labels.utilization)
+        {
+            drop(metrics.utilization.remove_label_values(&words(gone)));
+        }
+    }
+
+    /// Counts what one policy decided on one request.
+    ///
+    /// `utilization` is the estimate / limit at its fullest limit, `None` where there is none to tell.
+    /// Returns whether it lies within the near-limit bands.
+    pub fn decided(
+        &self,
+        policy: usize,
+        allowed: bool,
+        by: DecidedBy,
+        utilization: Option<f64>,
+    ) -> bool {
+        let metrics = &self.policies[policy];
+        metrics.decisions[by as usize][usize::from(allowed)].inc();
+        let Some(utilization) = utilization else {
+            return false;
+        };
+        metrics.utilization.observe(utilization);
+        let band = metrics
+            .near_limit
+            .iter()
+            .find(|band| (band.low..band.high).contains(&utilization));
+        if let Some(band) = band {
+            band.decisions[usize::from(allowed)].inc();
+        }
+        band.is_some()
+    }
+}
+
+impl Labels {
+    fn resolve(&mut self, metrics: &Metrics, policy: &Policy, edges: &[f64]) -> Handles {
+        let (name, mode) = (policy.name.to_string(), policy.mode.name());
+        let mut decisions = |decision: &str, by: DecidedBy| {
+            let labels = [&*name, "", decision, by.name(), mode].map(str::to_owned);
+            let counter = metrics.decisions.with_label_values(&words(&labels));
+            self.decisions.insert(labels);
+            counter
+        };
+        let decisions = DecidedBy::ALL.map(|by| DECISIONS.map(|decision| decisions(decision, by)));
+        let near_limit = edges
+            .windows(2)
+            .map(|edges| Band {
+                low: edges[0],
+                high: edges[1],
+                decisions: DECISIONS.map(|decision| {
+                    let band = format!("{:.2}-{:.2}", edges[0], edges[1]);
+                    let labels = [&*name, decision, &band].map(str::to_owned);
+                    let counter = metrics.near_limit.with_label_values(&words(&labels));
+                    self.near_limit.insert(labels);
+                    counter
+                }),
+            })
+            .collect();
+        let utilization = metrics.utilization.with_label_values(&[&name]);
+        self.utilization.insert([name.clone()]);
+        Handles {
+            decisions,
+            near_limit,
+            utilization,
+        }
+    }
+}
+
+fn words<const N: usize>(labels: &[String; N]) -> [&str; N] {
+    labels.each_ref().map(String::as_str)
+}
