@@ -1,7 +1,10 @@
 //! The only place that names every part: it builds them from the configuration, starts them, stops them.
 
+mod reload;
+
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use pingora::{apps::http_app::HttpServer, server::configuration::ServerConf};
 use pingora_proxy::http_proxy;
 use tokio::sync::watch;
@@ -12,12 +15,16 @@ use crate::{
     config::Config,
     limiter::Limiter,
     metrics::Metrics,
-    observe::Observatory,
+    observe::{Observatory, ReloadStatus},
     policy::PolicySet,
-    proxy::{Gateway, response::Responder, upstream::Upstream},
+    proxy::{Gateway, Rules, response::Responder, upstream::Upstream},
     server::{self, BindError, Readiness, RunningWorker, ServerSettings, Stop, Worker},
     store::{MemoryStore, RedisStore, Store},
 };
+
+pub use reload::Configs;
+
+use self::reload::Reloader;
 
 /// What a running slidegate needs of the world.
 pub struct World {
@@ -29,6 +36,8 @@ pub struct World {
     pub clock: Clock,
     /// When to stop.
     pub stop: watch::Receiver<Stop>,
+    /// What the configuration says from now on.
+    pub configs: Configs,
 }
 
 /// How a run ended.
@@ -87,8 +96,9 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     let background = workers[0].handle().clone();
 
     let (limiter, metrics) = open_limiter(&mut config, world.clock.clone(), &background);
-    let limiter = Arc::new(limiter);
-    let upstream = Arc::new(Upstream::new(config.upstream));
+    let store = limiter.store_status();
+    let settings = config.server.clone();
+    let upstream = Arc::new(Upstream::new(config.upstream.clone()));
     // So that the first requests find it. A name server that is away delays the start, and no more.
     control.block_on(upstream.resolve_within(FIRST_RESOLUTION));
     let resolving = upstream.clone();
@@ -98,18 +108,21 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     });
 
     let readiness = Readiness::default();
+    let values = config.values.clone();
+    let rules = Arc::new(ArcSwap::from_pointee(rules(config, Arc::new(limiter))));
+    let reloads = ReloadStatus::default();
+    let reloader = Reloader::new(rules.clone(), values, metrics.clone(), reloads.clone());
     let gateway = Gateway {
-        clients: Arc::new(config.clients),
-        limiter: limiter.clone(),
+        rules,
         upstream,
-        responder: Arc::new(Responder::new(config.responses, limiter.policies())),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         failure_log: Arc::new(BoundedLog::new(world.clock.clone())),
     };
     let observatory = HttpServer::new_app(Observatory {
         metrics,
-        limiter,
+        store,
+        reloads,
         readiness: readiness.clone(),
     });
 
@@ -131,8 +144,9 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
         let observing = server::serve(world.metrics, Arc::new(observatory), never);
         let observing = tokio::spawn(observing);
         tokio::select! {
-            ended = supervise(&config.server, running, readiness, close, world.stop) => ended,
+            ended = supervise(&settings, running, readiness, close, world.stop) => ended,
             _ = observing => Err(AppError::ObservatoryDied),
+            never = reloader.keep_taking(world.configs) => match never {},
         }
     })
 }
@@ -152,17 +166,31 @@ pub fn limiter(
     limiter
 }
 
+/// What a configuration says about requests, decided on by `limiter`.
+fn rules(config: Config, limiter: Arc<Limiter>) -> Rules {
+    Rules {
+        clients: config.clients,
+        responder: Responder::new(config.responses, limiter.policies()),
+        limiter,
+    }
+}
+
+/// Takes the policies out of a configuration.
+fn policies(config: &mut Config) -> Arc<PolicySet> {
+    let policies = std::mem::take(&mut config.policies);
+    let policies = PolicySet::new(policies, config.hasher.clone())
+        .applying(config.apply)
+        .behind(std::mem::take(&mut config.gate));
+    Arc::new(policies)
+}
+
 /// Opens the store and the limiter over it; takes the policies out of the configuration.
 fn open_limiter(
     config: &mut Config,
     clock: Clock,
     runtime: &tokio::runtime::Handle,
 ) -> (Limiter, Arc<Metrics>) {
-    let policies = std::mem::take(&mut config.policies);
-    let policies = PolicySet::new(policies, config.hasher.clone())
-        .applying(config.apply)
-        .behind(std::mem::take(&mut config.gate));
-    let policies = Arc::new(policies);
+    let policies = policies(config);
     let metrics = Arc::new(Metrics::new());
     let local = MemoryStore::new(config.memory, clock.clone());
     let store = match config.redis.take() {

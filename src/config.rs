@@ -1,10 +1,10 @@
-//! From `config.yaml` to the settings of every component, once, at start; nothing past this module sees
-//! YAML.
+//! From `config.yaml` to the settings of every component, at the start and whenever it changes; nothing past
+//! this module sees YAML.
 //!
 //! In reading order: `tree` keeps the place of every word and `agree` has serde_yaml confirm it, `substitute`
 //! puts variables in, `section` and `field` read settings and collect every fault, `leaf` and `duration` say what
 //! words mean, `build` makes the settings, and [`ConfigError`] is what a person sees. What a setting does
-//! is its component's: each owns its `Settings`. Nothing here reads the environment or watches the file.
+//! is its component's: each owns its `Settings`. `watch` sees when files change. Nothing here reads the environment.
 
 mod agree;
 mod build;
@@ -15,12 +15,15 @@ mod leaf;
 mod section;
 mod substitute;
 mod tree;
+mod values;
+pub mod watch;
 
 use std::{fs::File, io::Read as _, path};
 
 pub use error::{ConfigError, Fault, Path, Place, Problem};
 pub use leaf::Choice;
 pub use substitute::{Environment, VariableError};
+pub use values::{Values, needs_restart};
 
 use self::section::NamedFiles;
 use crate::{
@@ -60,6 +63,8 @@ pub struct Config {
     pub log: LogSettings,
     /// What is allowed and still worth a word: printed by `check`, logged by `run`.
     pub warnings: Vec<String>,
+    /// What it was read from.
+    pub values: Values,
 }
 
 /// How log lines are written.
@@ -123,9 +128,10 @@ fn parse(
     }
     let reading = section::Reading::new(env, named_files, faults);
     let config = reading.root(&tree, build::build).flatten();
-    match (config, reading.into_faults()) {
-        (Some(config), faults) if faults.is_empty() => Ok(config),
-        (_, faults) => Err(failed(faults)),
+    let (faults, values) = reading.finish();
+    match config {
+        Some(config) if faults.is_empty() => Ok(Config { values, ..config }),
+        _ => Err(failed(faults)),
     }
 }
 

@@ -2,22 +2,26 @@
 //!
 //! - `GET /metrics`: Prometheus text format 0.0.4.
 //! - `GET /livez`: 200 as long as the process runs.
-//! - `GET /readyz`: 200 while new requests are welcome, else 503. It does not depend on Redis.
+//! - `GET /readyz`: 200 while new requests are welcome, else 503. It does not depend on Redis. Its text tells
+//!   which configuration is in force, and what became of the last reload.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::{HeaderValue, Method, Response, StatusCode, Version, header};
+use parking_lot::Mutex;
 use pingora::{apps::http_app::ServeHttp, protocols::http::ServerSession};
 
-use crate::{limiter::Limiter, metrics::Metrics, server::Readiness};
+use crate::{limiter::StoreStatus, metrics::Metrics, server::Readiness};
 
 /// Serves metrics and health.
 pub struct Observatory {
     /// Everything that is counted.
     pub metrics: Arc<Metrics>,
-    /// Whose store is asked how it is.
-    pub limiter: Arc<Limiter>,
+    /// How the store is.
+    pub store: StoreStatus,
+    /// Whether the configuration in force is the one in the file.
+    pub reloads: ReloadStatus,
     /// Whether new requests are welcome.
     pub readiness: Readiness,
 }
@@ -34,10 +38,7 @@ impl ServeHttp for Observatory {
         let mut response = match (request.method.as_str(), request.uri.path()) {
             ("GET" | "HEAD", "/metrics") => self.metrics(),
             ("GET" | "HEAD", "/livez") => text(StatusCode::OK, "alive\n"),
-            ("GET" | "HEAD", "/readyz") if self.readiness.is_ready() => {
-                text(StatusCode::OK, "ready\n")
-            }
-            ("GET" | "HEAD", "/readyz") => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+            ("GET" | "HEAD", "/readyz") => self.ready(),
             (_, "/metrics" | "/livez" | "/readyz") => {
                 text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n")
             }
@@ -57,9 +58,34 @@ impl ServeHttp for Observatory {
     }
 }
 
+/// Which configuration is in force, and what stands in the way of the one in the file: told with readiness,
+/// without a say in it.
+#[derive(Clone, Debug, Default)]
+pub struct ReloadStatus(Arc<Mutex<String>>);
+
+impl ReloadStatus {
+    /// Replaces what is told: lines without a last line end.
+    pub fn set(&self, detail: String) {
+        *self.0.lock() = detail;
+    }
+
+    fn detail(&self) -> String {
+        self.0.lock().clone()
+    }
+}
+
 impl Observatory {
+    fn ready(&self) -> Response<Vec<u8>> {
+        let (status, word) = if self.readiness.is_ready() {
+            (StatusCode::OK, "ready")
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready")
+        };
+        text(status, &format!("{word}\n{}\n", self.reloads.detail()))
+    }
+
     fn metrics(&self) -> Response<Vec<u8>> {
-        let (body, content_type) = self.metrics.expose(self.limiter.store_status().health());
+        let (body, content_type) = self.metrics.expose(self.store.health());
         let mut response = Response::new(body);
         response
             .headers_mut()

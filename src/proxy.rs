@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use http::StatusCode;
 use pingora::{
@@ -32,14 +33,10 @@ use crate::{
 /// The proxy in front of the upstream.
 #[derive(Clone, Debug)]
 pub struct Gateway {
-    /// Finds the client behind other proxies.
-    pub clients: Arc<ClientRule>,
-    /// Decides on requests.
-    pub limiter: Arc<Limiter>,
-    /// Where they go.
+    /// What a request is treated by. It keeps those that were in force when it came.
+    pub rules: Arc<ArcSwap<Rules>>,
+    /// Where requests go.
     pub upstream: Arc<Upstream>,
-    /// What clients read.
-    pub responder: Arc<Responder>,
     /// What operators read.
     pub metrics: Arc<Metrics>,
     /// Whether new requests are welcome: if not, connections are not kept.
@@ -48,10 +45,22 @@ pub struct Gateway {
     pub failure_log: Arc<BoundedLog>,
 }
 
+/// What a reload of the configuration replaces, all of it at once.
+#[derive(Debug)]
+pub struct Rules {
+    /// Finds the client behind other proxies.
+    pub clients: ClientRule,
+    /// Decides on requests.
+    pub limiter: Arc<Limiter>,
+    /// What clients read.
+    pub responder: Responder,
+}
+
 /// What is remembered of a request from one callback to the next.
 #[derive(Debug)]
 pub struct RequestState {
     started: Instant,
+    rules: Arc<Rules>,
     /// Who was counted, and whom the upstream is told of: one and the same.
     client: Client,
     peer_is_trusted: bool,
@@ -70,6 +79,7 @@ impl ProxyHttp for Gateway {
     fn new_ctx(&self) -> RequestState {
         RequestState {
             started: clock::instant(),
+            rules: self.rules.load_full(),
             client: Client::Unix,
             peer_is_trusted: false,
             verdict: None,
@@ -84,7 +94,7 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         state: &mut RequestState,
     ) -> pingora::Result<()> {
-        (state.client, state.peer_is_trusted) = request::client(session, &self.clients);
+        (state.client, state.peer_is_trusted) = request::client(session, &state.rules.clients);
         request::bound_waiting(session, self.readiness.is_ready());
         Ok(())
     }
@@ -95,9 +105,8 @@ impl ProxyHttp for Gateway {
         state: &mut RequestState,
     ) -> pingora::Result<bool> {
         if request::lacks_host(session.req_header()) {
-            let (head, body) = self
-                .responder
-                .fail(StatusCode::BAD_REQUEST, None, Duration::ZERO);
+            let responder = &state.rules.responder;
+            let (head, body) = responder.fail(StatusCode::BAD_REQUEST, None, Duration::ZERO);
             request::answer(session, head, body).await?;
             return Ok(true);
         }
@@ -106,13 +115,13 @@ impl ProxyHttp for Gateway {
             client: state.client,
             peer_is_trusted: state.peer_is_trusted,
         };
-        let verdict = self.limiter.check(&view, Intent::Take).await;
+        let verdict = state.rules.limiter.check(&view, Intent::Take).await;
         let added = clock::elapsed(state.started);
         self.metrics.request_added.observe(added.as_secs_f64());
 
         let passes = verdict.outcome == Outcome::Pass;
         if !passes {
-            let (head, body) = self.responder.refuse(&verdict, session.req_header());
+            let (head, body) = state.rules.responder.refuse(&verdict, session.req_header());
             request::keep_if_the_rest_is_small(session);
             request::answer(session, head, body).await?;
         }
@@ -170,8 +179,10 @@ impl ProxyHttp for Gateway {
             self.metrics.upstream_duration.observe(took.as_secs_f64());
         }
         if let Some(verdict) = &mut state.verdict {
-            self.limiter.settle(verdict, head.status).await;
-            self.responder
+            state.rules.limiter.settle(verdict, head.status).await;
+            state
+                .rules
+                .responder
                 .annotate(verdict, passed.unwrap_or_default(), head)?;
         }
         Ok(())
@@ -195,13 +206,16 @@ impl ProxyHttp for Gateway {
             self.upstream.tell_failure(status, error, suppressed);
         }
         if let Some(verdict) = &mut state.verdict {
-            self.limiter.settle(verdict, status).await;
+            state.rules.limiter.settle(verdict, status).await;
         }
         let passed = state
             .upstream_chosen
             .map(clock::elapsed)
             .unwrap_or_default();
-        let (head, body) = self.responder.fail(status, state.verdict.as_ref(), passed);
+        let (head, body) = state
+            .rules
+            .responder
+            .fail(status, state.verdict.as_ref(), passed);
         let sent = session.as_downstream_mut().write_error_response(head, body);
         if let Err(error) = sent.await {
             tracing::debug!(%error, "The client left before its error was sent.");

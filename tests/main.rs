@@ -26,6 +26,7 @@ mod redis_sentinel;
 mod redis_store;
 mod redis_tls;
 mod redis_trouble;
+mod reload;
 mod responses;
 mod shutdown;
 mod startup;

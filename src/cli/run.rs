@@ -2,8 +2,10 @@
 
 use std::{
     io::{self, IsTerminal as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
+    sync::mpsc::{self, RecvTimeoutError},
+    time::Duration,
 };
 
 use tokio::{
@@ -15,17 +17,20 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 
 use super::CommandError;
 use crate::{
-    app::{self, AppError, Ended, World},
+    app::{self, AppError, Configs, Ended, World},
     clock::Clock,
-    config::{Config, Environment, LogSettings},
+    config::{Config, Environment, LogSettings, watch::Watch},
     server::Stop,
 };
 
 /// Serves the configuration at `path` until a signal.
 pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, CommandError> {
+    let mut watch = Watch::default();
+    watch.about_to_read([path.to_owned()]);
     let config = Config::load(path, env)?;
     // Before anything can be reached: whoever sees a port may send a signal.
-    let stop = stop_on_signals().map_err(AppError::from)?;
+    let (reload, asked) = mpsc::channel();
+    let stop = watch_signals(reload).map_err(AppError::from)?;
     let (proxy, metrics) = app::bind(&config.server).map_err(AppError::from)?;
     let _written_to_the_end = start_logging(&config.log);
     for warning in &config.warnings {
@@ -35,6 +40,7 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
         tracing::info!(%proxy, %metrics, upstream = config.upstream.address, "Serving.");
     }
     let world = World {
+        configs: reread(path.to_owned(), watch, asked).map_err(AppError::from)?,
         proxy,
         metrics,
         clock: Clock::system(),
@@ -53,8 +59,35 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
     Ok(code)
 }
 
-/// The first SIGTERM or SIGINT stops gracefully, the second at once.
-fn stop_on_signals() -> io::Result<watch::Receiver<Stop>> {
+/// Reads the configuration again when somebody asks for it or one of its files has changed.
+fn reread(path: PathBuf, mut watch: Watch, asked: mpsc::Receiver<()>) -> io::Result<Configs> {
+    let (send, configs) = tokio::sync::mpsc::channel(1);
+    std::thread::Builder::new()
+        .name("config".into())
+        .spawn(move || {
+            loop {
+                match asked.recv_timeout(BETWEEN_LOOKS) {
+                    Ok(()) => {}
+                    Err(RecvTimeoutError::Timeout) if watch.look() => {}
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+                watch.about_to_read(watch.files().collect::<Vec<_>>());
+                let environment = |name: &str| std::env::var(name).ok();
+                if send
+                    .blocking_send(Config::load(&path, &environment))
+                    .is_err()
+                {
+                    return;
+                }
+            }
+        })?;
+    Ok(configs)
+}
+
+/// The first SIGTERM or SIGINT stops gracefully, the second at once; SIGHUP asks for the configuration to be
+/// read again.
+fn watch_signals(reload: mpsc::Sender<()>) -> io::Result<watch::Receiver<Stop>> {
     let (tell, stop) = watch::channel(Stop::No);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -76,9 +109,7 @@ fn stop_on_signals() -> io::Result<watch::Receiver<Stop>> {
                         tokio::select! {
                             _ = terminate.recv() => break,
                             _ = interrupt.recv() => break,
-                            _ = hangup.recv() => {
-                                tracing::warn!("SIGHUP does nothing: the configuration is read at the start.");
-                            }
+                            _ = hangup.recv() => drop(reload.send(())),
                         }
                     }
                     tell.send_replace(next);
@@ -112,6 +143,9 @@ fn start_logging(settings: &LogSettings) -> WorkerGuard {
     }
     guard
 }
+
+/// How often the files of the configuration are looked at: a change takes effect within about twice that.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// Lines that wait to be written; more are dropped.
 const MOST_LINES_WAITING: usize = 4096;

@@ -21,6 +21,7 @@ use super::{
     Config, LogSettings,
     leaf::{Choice, Rejected, choice, decimal, integer},
     section::Section,
+    values::Values,
 };
 use crate::{limiter::LimiterSettings, policy::Apply};
 
@@ -59,6 +60,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         hasher: identity.hasher,
         log: log?,
         warnings,
+        values: Values::default(),
     })
 }
 

@@ -97,15 +97,15 @@ impl<'a> Field<'a> {
                 return None;
             }
         };
+        let hidden = matches!(shown, Shown::No) || has_userinfo(&text);
+        self.reading.value(&self.path, &text, hidden);
         match parse(&text).map_err(Rejected::from) {
             Ok(value) => Some(value),
             Err(rejected) => {
-                let found = match shown {
-                    Shown::Yes if !has_userinfo(&text) => match text == *written {
-                        true => quoted(&text),
-                        false => format!("{} from {}", quoted(&text), quoted(written)),
-                    },
-                    _ => "a value (not shown, it may hold a secret)".to_owned(),
+                let found = match text == *written {
+                    _ if hidden => "a value (not shown, it may hold a secret)".to_owned(),
+                    true => quoted(&text),
+                    false => format!("{} from {}", quoted(&text), quoted(written)),
                 };
                 let accepted = rejected.accepted;
                 self.fault(Problem::Found { found, accepted }, rejected.hint);

@@ -12,6 +12,7 @@ use super::{
     leaf::{Rejected, nearest},
     substitute::Environment,
     tree::{Entry, Node},
+    values::Values,
 };
 
 /// What is shared while one file is read.
@@ -19,6 +20,7 @@ pub struct Reading<'a> {
     pub(super) env: &'a Environment<'a>,
     named_files: NamedFiles,
     faults: RefCell<Vec<Fault>>,
+    values: RefCell<Values>,
 }
 
 impl<'a> Reading<'a> {
@@ -28,6 +30,7 @@ impl<'a> Reading<'a> {
             env,
             named_files,
             faults: RefCell::new(faults),
+            values: RefCell::default(),
         }
     }
 
@@ -37,11 +40,16 @@ impl<'a> Reading<'a> {
         Field::new(node, path, self).section(read)
     }
 
-    /// Every fault, in the order of the file.
-    pub fn into_faults(self) -> Vec<Fault> {
+    /// Every fault, in the order of the file, and the values read.
+    pub fn finish(self) -> (Vec<Fault>, Values) {
         let mut faults = self.faults.into_inner();
         faults.sort_by_key(|fault| fault.place);
-        faults
+        (faults, self.values.into_inner())
+    }
+
+    /// Remembers the value of a setting.
+    pub fn value(&self, path: &Path, text: &str, secret: bool) {
+        self.values.borrow_mut().add(path, text, secret);
     }
 
     /// Adds a fault.

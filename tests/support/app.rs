@@ -8,10 +8,10 @@ use std::{
 use slidegate::{
     app::{self, AppError, Ended, World},
     clock::Clock,
-    config::Config,
+    config::{Config, ConfigError},
     server::Stop,
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::redis::eventually;
 
@@ -20,6 +20,7 @@ pub struct App {
     pub proxy: SocketAddr,
     pub metrics: SocketAddr,
     stop: watch::Sender<Stop>,
+    reload: mpsc::Sender<Result<Config, ConfigError>>,
     thread: Option<JoinHandle<Result<Ended, AppError>>>,
 }
 
@@ -36,23 +37,48 @@ impl App {
         let (proxy, metrics) = (free_listener(), free_listener());
         let addresses = (local(&proxy), local(&metrics));
         let (tell, stop) = watch::channel(Stop::No);
+        let (reload, configs) = mpsc::channel(1);
         let world = World {
             proxy,
             metrics,
             clock,
             stop,
+            configs,
         };
         let thread = std::thread::spawn(move || app::run(config, world));
         Self {
             proxy: addresses.0,
             metrics: addresses.1,
             stop: tell,
+            reload,
             thread: Some(thread),
         }
     }
 
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.proxy)
+    }
+
+    /// Gives it another configuration, and waits until it has taken it.
+    pub async fn reload(&self, yaml: &str) {
+        let taken = async || {
+            let exposition = self.metrics().await;
+            ["applied", "unchanged", "refused"]
+                .map(|result| format!("slidegate_config_reloads_total{{result=\"{result}\"}}"))
+                .map(|series| metric(&exposition, &series))
+                .iter()
+                .sum::<f64>()
+        };
+        let before = taken().await;
+        let sent = self
+            .reload
+            .send(Config::parse(yaml, "test.yaml", &|_| None));
+        let sent = sent.await;
+        sent.expect("it runs");
+        eventually("the configuration is taken", async || {
+            taken().await > before
+        })
+        .await;
     }
 
     /// Tells it to stop, without waiting.

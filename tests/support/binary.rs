@@ -36,7 +36,7 @@ pub struct Binary {
     child: Child,
     /// What it writes to standard error.
     log: tempfile::NamedTempFile,
-    _config: tempfile::NamedTempFile,
+    config: tempfile::TempDir,
 }
 
 impl Binary {
@@ -57,18 +57,16 @@ impl Binary {
 
     fn try_start(yaml: &str, redirection: Option<&str>) -> Option<Self> {
         let (proxy, metrics) = (free_address(), free_address());
-        let config = file(&format!(
-            "listen: {proxy}\nmetrics_listen: {metrics}\n{yaml}"
-        ));
+        let config = tempfile::tempdir().expect("a directory");
+        let path = config.path().join("config.yaml");
+        let listeners = format!("listen: {proxy}\nmetrics_listen: {metrics}\n");
+        std::fs::write(&path, format!("{listeners}{yaml}")).expect("the file is written");
         let log = tempfile::NamedTempFile::new().expect("a temporary file");
         let mut command = match redirection {
-            None => command(&["run", "--config", text(config.path())]),
+            None => command(&["run", "--config", text(&path)]),
             Some(redirection) => {
                 let binary = env!("CARGO_BIN_EXE_slidegate");
-                let line = format!(
-                    "exec {binary} run --config {} {redirection}",
-                    text(config.path())
-                );
+                let line = format!("exec {binary} run --config {} {redirection}", text(&path));
                 let mut shell = Command::new("bash");
                 shell.args(["-c", &line]).stdin(Stdio::null());
                 shell
@@ -83,7 +81,7 @@ impl Binary {
             metrics,
             child,
             log,
-            _config: config,
+            config,
         };
         binary.is_ready().then_some(binary)
     }
@@ -95,6 +93,26 @@ impl Binary {
     /// What it has logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.log.path()).expect("the log is text")
+    }
+
+    /// Writes its configuration anew, in place.
+    pub fn rewrite(&self, yaml: &str) {
+        let (proxy, metrics) = (self.proxy, self.metrics);
+        let listeners = format!("listen: {proxy}\nmetrics_listen: {metrics}\n");
+        let path = self.folder().join("config.yaml");
+        std::fs::write(path, format!("{listeners}{yaml}")).expect("the file is written");
+    }
+
+    /// The folder of its configuration.
+    pub fn folder(&self) -> &Path {
+        self.config.path()
+    }
+
+    /// The text at a path of the listener for metrics.
+    pub async fn observed(&self, path: &str) -> String {
+        let url = format!("http://{}{path}", self.metrics);
+        let response = reqwest::get(url).await.expect("it is served");
+        response.text().await.expect("it is text")
     }
 
     /// Sends it a signal by name, `TERM` or `INT`.

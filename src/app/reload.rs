@@ -1,0 +1,172 @@
+//! A configuration that takes the place of the one in force: what can take effect at once does, all of it
+//! together, and what needs a restart is told. One with faults changes nothing.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::{Config, policies, rules};
+use crate::{
+    config::{ConfigError, Values, needs_restart},
+    metrics::{Metrics, Reload},
+    observe::ReloadStatus,
+    proxy::Rules,
+};
+
+/// What was read of the configuration, each time that somebody asked for it or a file changed.
+pub type Configs = mpsc::Receiver<Result<Config, ConfigError>>;
+
+/// Puts configurations in force.
+pub(super) struct Reloader {
+    rules: Arc<ArcSwap<Rules>>,
+    /// What the process was started with.
+    at_start: Values,
+    in_force: Values,
+    metrics: Arc<Metrics>,
+    status: ReloadStatus,
+}
+
+impl Reloader {
+    /// Begins with `rules`, which were read from `values`.
+    pub fn new(
+        rules: Arc<ArcSwap<Rules>>,
+        values: Values,
+        metrics: Arc<Metrics>,
+        status: ReloadStatus,
+    ) -> Self {
+        let fingerprint = values.fingerprint();
+        metrics.configured(&fingerprint);
+        status.set(in_force(&fingerprint));
+        Self {
+            rules,
+            at_start: values.clone(),
+            in_force: values,
+            metrics,
+            status,
+        }
+    }
+
+    /// Takes every configuration that comes, for ever. Building one may take long, so a thread of its own does.
+    pub async fn keep_taking(self, mut configs: Configs) -> Infallible {
+        let reloader = Arc::new(Mutex::new(self));
+        while let Some(read) = configs.recv().await {
+            let reloader = reloader.clone();
+            let taken = tokio::task::spawn_blocking(move || reloader.lock().take(read));
+            if let Err(error) = taken.await {
+                tracing::error!(%error, "A reload failed.");
+            }
+        }
+        std::future::pending().await
+    }
+
+    fn take(&mut self, read: Result<Config, ConfigError>) {
+        match read {
+            Err(error) => self.refuse(&error),
+            Ok(config) if config.values == self.in_force => {
+                self.metrics.reloaded(Reload::Unchanged);
+                self.tell(None);
+                tracing::info!("The configuration says what it said: nothing to change.");
+            }
+            Ok(config) => self.apply(config),
+        }
+    }
+
+    fn refuse(&self, error: &ConfigError) {
+        self.metrics.reloaded(Reload::Refused);
+        self.tell(Some(error));
+        let faults = error.faults.len();
+        tracing::error!(
+            file = error.file,
+            faults,
+            "The configuration has faults: the one in force stays."
+        );
+        for fault in error.faults.iter().take(MOST_TOLD) {
+            tracing::error!("{}:{fault}", error.file);
+        }
+    }
+
+    fn apply(&mut self, mut config: Config) {
+        let before = self.rules.load_full();
+        let policies = policies(&mut config);
+        let limiter = before.limiter.replaced(policies, &config.limiter);
+        let values = config.values.clone();
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        self.rules.store(Arc::new(rules(config, Arc::new(limiter))));
+
+        let changed = told(&self.in_force.changed(&values));
+        self.in_force = values;
+        self.metrics.reloaded(Reload::Applied);
+        self.metrics.configured(&self.in_force.fingerprint());
+        self.tell(None);
+        tracing::info!(changed, "The configuration was reloaded.");
+        let waiting = self.waiting();
+        if !waiting.is_empty() {
+            tracing::warn!(
+                settings = told(&waiting),
+                "These settings take effect at a restart only."
+            );
+        }
+        wait_for_last(before);
+    }
+
+    /// The settings that have changed and need a restart.
+    fn waiting(&self) -> Vec<&str> {
+        let mut changed = self.at_start.changed(&self.in_force);
+        changed.retain(|path| needs_restart(path));
+        changed
+    }
+
+    fn tell(&self, refused: Option<&ConfigError>) {
+        let mut lines = vec![in_force(&self.in_force.fingerprint())];
+        if let Some(error) = refused {
+            let first = error.faults.first();
+            let place = first.and_then(|fault| fault.place);
+            let place = place.map(|place| format!(":{place}")).unwrap_or_default();
+            let (file, faults) = (&error.file, error.faults.len());
+            lines.push(format!(
+                "the file was refused, faults: {faults}, the first at {file}{place}; the log tells them"
+            ));
+        }
+        let waiting = self.waiting();
+        if !waiting.is_empty() {
+            lines.push(format!("waiting for a restart: {}", told(&waiting)));
+        }
+        self.status.set(lines.join("\n"));
+    }
+}
+
+fn in_force(fingerprint: &str) -> String {
+    format!("configuration {fingerprint} in force")
+}
+
+/// The first of many, and how many more.
+fn told(paths: &[&str]) -> String {
+    let first = paths.iter().take(MOST_TOLD).copied();
+    let mut told = first.collect::<Vec<_>>().join(", ");
+    if paths.len() > MOST_TOLD {
+        told.push_str(&format!(" and {} more", paths.len() - MOST_TOLD));
+    }
+    told
+}
+
+/// Holds what was in force until the requests that began under it have ended, so that no request pays for
+/// taking it apart; a connection that lives for long is not waited for.
+fn wait_for_last(rules: Arc<Rules>) {
+    for _ in 0..MOST_LOOKS {
+        if Arc::strong_count(&rules) == 1 {
+            break;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+}
+
+/// Faults and settings that a reload tells of, at most.
+const MOST_TOLD: usize = 20;
+
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
+const MOST_LOOKS: usize = 50;

@@ -1,0 +1,129 @@
+//! Which values a configuration was read from: whether another one differs, and in which settings.
+
+use std::collections::BTreeMap;
+
+use super::error::Path;
+
+/// Every value that was read, variables put in, by its path; only a hash of it is kept.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Values(BTreeMap<String, Value>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Value {
+    hash: [u8; 16],
+    secret: bool,
+}
+
+impl Values {
+    /// Adds the value of a setting.
+    pub(super) fn add(&mut self, path: &Path, text: &str, secret: bool) {
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..16]);
+        self.0.insert(path.to_string(), Value { hash, secret });
+    }
+
+    /// The settings whose value is another in `other`, or that only one of the two has.
+    pub fn changed<'v>(&'v self, other: &'v Self) -> Vec<&'v str> {
+        let differs = |(path, value): &(&'v String, &'v Value)| other.0.get(*path) != Some(*value);
+        let here = self.0.iter().filter(differs).map(|(path, _)| path);
+        let only_there = other.0.keys().filter(|path| !self.0.contains_key(*path));
+        let mut changed: Vec<&str> = here.chain(only_there).map(String::as_str).collect();
+        changed.sort_unstable();
+        changed
+    }
+
+    /// The same for the same values, in every process: 8 hexadecimal digits. Secrets have no part in it, so
+    /// that none can be guessed from it.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = blake3::Hasher::new();
+        for (path, value) in self.0.iter().filter(|(_, value)| !value.secret) {
+            hash.update(&(path.len() as u64).to_le_bytes());
+            hash.update(path.as_bytes());
+            hash.update(&value.hash);
+        }
+        let mut text = hash.finalize().to_hex().to_string();
+        text.truncate(8);
+        text
+    }
+}
+
+/// Neither values nor their hashes are shown.
+impl std::fmt::Debug for Values {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Values(***)")
+    }
+}
+
+/// Whether a setting is read at the start of the process only: what sockets, threads and connections are made
+/// of.
+pub fn needs_restart(path: &str) -> bool {
+    let within = |root: &str| {
+        let rest = path.strip_prefix(root);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    AT_START.iter().any(|root| within(root)) && !AT_ONCE.iter().any(|root| within(root))
+}
+
+const AT_START: [&str; 7] = [
+    "listen",
+    "log",
+    "metrics_listen",
+    "shutdown",
+    "store",
+    "threads",
+    "upstream",
+];
+
+/// Of those, what is about decisions and not about the store.
+const AT_ONCE: [&str; 2] = ["store.denial_cache", "store.expected_replicas"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(entries: &[(&str, &str, bool)]) -> Values {
+        let mut values = Values::default();
+        for (path, text, secret) in entries {
+            values.add(&Path::default().key(path), text, *secret);
+        }
+        values
+    }
+
+    #[test]
+    fn what_differs_is_told_by_the_path_of_each_setting_on_either_side() {
+        let one = values(&[("a", "1", false), ("b", "2", false), ("c", "3", true)]);
+        let other = values(&[("a", "1", false), ("c", "4", true), ("d", "5", false)]);
+        assert_eq!(one.changed(&other), ["b", "c", "d"]);
+        assert_eq!(one.changed(&one), [""; 0]);
+    }
+
+    #[test]
+    fn the_fingerprint_tells_other_values_apart_and_has_no_part_of_a_secret() {
+        let one = values(&[("a", "1", false), ("c", "3", true)]);
+        let other_secret = values(&[("a", "1", false), ("c", "4", true)]);
+        let other_value = values(&[("a", "2", false), ("c", "3", true)]);
+        assert_eq!(one.fingerprint(), other_secret.fingerprint());
+        assert_ne!(one.fingerprint(), other_value.fingerprint());
+        assert_eq!(one.fingerprint().len(), 8);
+    }
+
+    #[test]
+    fn sockets_threads_and_connections_need_a_restart_and_decisions_do_not() {
+        for path in [
+            "listen",
+            "store.url",
+            "store.cluster.addresses[0]",
+            "upstream.address",
+        ] {
+            assert!(needs_restart(path), "{path}");
+        }
+        for path in [
+            "policies[0].limits[0]",
+            "store.denial_cache",
+            "listener",
+            "identity.secret",
+        ] {
+            assert!(!needs_restart(path), "{path}");
+        }
+    }
+}
