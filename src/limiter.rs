@@ -193,7 +193,7 @@ impl Limiter {
         policy: usize,
         identifier: Identifier,
     ) -> Result<LimitDecisions, StoreError> {
-        let asked = [Asked { policy, identifier }];
+        let asked = [self.policies.asked_about(policy, identifier)];
         let group = self.group(&asked, Intent::Peek);
         let mut replies = self.shared.store.take(&[group], At::Now).await;
         let decisions = replies.pop().unwrap_or(Err(StoreError::Disconnected))?;
@@ -205,7 +205,7 @@ impl Limiter {
     /// # Errors
     /// If the store does not answer; this proxy's memory has forgotten all the same.
     pub async fn forget(&self, policy: usize, identifier: Identifier) -> Result<(), StoreError> {
-        let asked = Asked { policy, identifier };
+        let asked = self.policies.asked_about(policy, identifier);
         let group = self.group(&[asked], Intent::Peek);
         self.shared.local.forget(&group, At::Now);
         let forgotten = self.shared.store.forget(&group, At::Now).await;
@@ -338,15 +338,23 @@ impl Limiter {
 
         if with(FailureMode::Deny).next().is_some() {
             for asked in with(FailureMode::Deny) {
-                self.counted
-                    .decided(asked.policy, false, DecidedBy::FailureMode, None);
+                self.counted.decided(
+                    (asked.policy, asked.tier),
+                    false,
+                    DecidedBy::FailureMode,
+                    None,
+                );
             }
             let retry_after = self.shared.store.health().next_probe;
             return self.verdict(Outcome::Unavailable { retry_after });
         }
         for asked in with(FailureMode::Allow) {
-            self.counted
-                .decided(asked.policy, true, DecidedBy::FailureMode, None);
+            self.counted.decided(
+                (asked.policy, asked.tier),
+                true,
+                DecidedBy::FailureMode,
+                None,
+            );
         }
         let local: SmallVec<[Asked; 2]> = with(FailureMode::Local).copied().collect();
         if local.is_empty() {
@@ -387,12 +395,12 @@ impl Limiter {
     fn group(&self, asked: &[Asked], intent: Intent) -> Group<'_> {
         let demands = asked.iter().flat_map(|asked| {
             let policy = &self.policies.policies()[asked.policy];
-            policy.limits.iter().map(|named| Demand {
+            self.policies.limits(asked).iter().map(|named| Demand {
                 policy: &policy.name,
                 identifier: asked.identifier,
                 limit: named.limit,
                 algorithm: named.algorithm,
-                cost: policy.cost,
+                cost: asked.cost,
                 action: match (intent, &policy.charge) {
                     (Intent::Take, Charge::AtRequest { .. }) => Action::Take,
                     (Intent::Take, Charge::AtResponse { .. }) | (Intent::Peek, _) => Action::Peek,
@@ -410,16 +418,17 @@ impl Limiter {
         decided_by: DecidedBy,
     ) -> LimitDecisions {
         let limits = asked.iter().flat_map(|asked| {
-            let limits = 0..self.policies.policies()[asked.policy].limits.len();
+            let limits = 0..self.policies.limits(asked).len();
             limits.map(|limit| (*asked, limit))
         });
         limits
             .zip(decisions)
-            .map(|(asked, limit)| LimitDecision {
-                policy: asked.0.policy,
-                limit: asked.1,
-                identifier: asked.0.identifier,
-                decision: limit,
+            .map(|((asked, limit), decision)| LimitDecision {
+                policy: asked.policy,
+                tier: asked.tier,
+                limit,
+                identifier: asked.identifier,
+                decision,
                 decided_by,
             })
             .collect()
@@ -433,7 +442,10 @@ impl Limiter {
         } else {
             Outcome::Denied
         });
-        verdict.in_force = asked.iter().map(|asked| asked.policy).collect();
+        verdict.in_force = asked
+            .iter()
+            .map(|asked| (asked.policy, asked.tier))
+            .collect();
         verdict.limits = limits;
         verdict
     }
@@ -451,8 +463,9 @@ impl Limiter {
                 .max_by(|(_, a), (_, b)| a.total_cmp(b));
             let allowed = limits.iter().all(|limit| limit.decision.allowed);
             let utilization = fullest.map(|(_, utilization)| utilization);
-            let (policy, by) = (limits[0].policy, limits[0].decided_by);
-            let near = self.counted.decided(policy, allowed, by, utilization);
+            let of = (limits[0].policy, limits[0].tier);
+            let by = limits[0].decided_by;
+            let near = self.counted.decided(of, allowed, by, utilization);
             if let Some((limit, utilization)) = fullest.filter(|_| near) {
                 self.log_near_limit(limit, utilization);
             }
@@ -468,7 +481,7 @@ impl Limiter {
         let decision = &limit.decision;
         tracing::info!(
             policy = &*policy.name,
-            limit = &*policy.limits[limit.limit].name,
+            limit = &*policy.tiers.limits(limit.tier)[limit.limit].name,
             identifier = %limit.identifier,
             decision = if decision.allowed { "allow" } else { "deny" },
             mode = policy.mode.name(),

@@ -8,10 +8,12 @@
 
 mod cidr;
 mod client;
+mod cost;
 mod gate;
 mod identifier;
 mod matching;
 mod path;
+mod tier;
 
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ use smallvec::SmallVec;
 
 pub use cidr::{Cidr, CidrSet, ParseCidrError};
 pub use client::{Client, ClientHeader, ClientRule, TrustedProxies};
+pub use cost::{CostHeader, CostRule};
 pub use gate::Gate;
 pub use identifier::{
     Identifier, IdentifierHasher, IdentifierRule, IdentifierSource, KeyTooLong, MAX_HEADER_VALUE,
@@ -29,6 +32,7 @@ pub use matching::{
     ParseHostPatternError,
 };
 pub use path::{MAX_SEGMENTS, ParsePathPatternError, PathPattern, PathSegment, Readings};
+pub use tier::{Tier, Tiers};
 
 use self::matching::{Facts, Wanted, index::Index};
 
@@ -69,10 +73,10 @@ pub struct Policy {
     pub matches: MatchRule,
     /// Who is counted.
     pub identifier: IdentifierRule,
-    /// At least one; no two with the same window.
-    pub limits: Vec<NamedLimit>,
+    /// How much each may take.
+    pub tiers: Tiers,
     /// What a request takes from each limit.
-    pub cost: Cost,
+    pub cost: CostRule,
     /// When a request is charged.
     pub charge: Charge,
     /// Whether a denial stops the request.
@@ -165,8 +169,12 @@ pub enum FailureMode {
 pub struct Asked {
     /// Its place in [`PolicySet::policies`].
     pub policy: usize,
+    /// Which of its [`Tiers`] applies.
+    pub tier: usize,
     /// Who is counted.
     pub identifier: Identifier,
+    /// What the request takes.
+    pub cost: Cost,
 }
 
 impl PolicySet {
@@ -248,16 +256,46 @@ impl PolicySet {
                     continue;
                 }
             }
-            match policy.identifier.identify(view, &self.hasher) {
-                Ok(Some(identifier)) => asked.push(Asked {
-                    policy: place,
-                    identifier,
-                }),
-                Ok(None) => {}
+            match self.asked_by(place, view) {
+                Ok(counted) => asked.extend(counted),
                 Err(_) if policy.mode == Mode::Shadow => {}
                 Err(refusal) => return Err(refusal),
             }
         }
         Ok(asked)
+    }
+
+    /// Whom the policy in this place counts, and by which limits; `None` if it counts nobody, or without one.
+    fn asked_by(&self, place: usize, view: &RequestView<'_>) -> Result<Option<Asked>, Refusal> {
+        let policy = &self.policies[place];
+        let Some(identifier) = policy.identifier.identify(view, &self.hasher)? else {
+            return Ok(None);
+        };
+        let tier = policy.tiers.of_identifier(identifier, None);
+        if policy.tiers.limits(tier).is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Asked {
+            policy: place,
+            tier,
+            identifier,
+            cost: policy.cost.of(view)?,
+        }))
+    }
+
+    /// What a policy would ask about an identifier, for a request of its ordinary cost.
+    pub fn asked_about(&self, policy: usize, identifier: Identifier) -> Asked {
+        let Policy { tiers, cost, .. } = &self.policies[policy];
+        Asked {
+            policy,
+            tier: tiers.of_identifier(identifier, None),
+            identifier,
+            cost: cost.fixed,
+        }
+    }
+
+    /// The limits that a policy asks by.
+    pub fn limits(&self, asked: &Asked) -> &[NamedLimit] {
+        self.policies[asked.policy].tiers.limits(asked.tier)
     }
 }

@@ -41,7 +41,7 @@ fn the_examples_mean_what_they_say() {
         Config::load(&file, &env).expect(name)
     };
     let limits = |config: &Config| -> Vec<String> {
-        let limits = config.policies.iter().flat_map(|policy| &policy.limits);
+        let limits = config.policies.iter().flat_map(|policy| policy.tiers.own());
         limits
             .map(|limit| format!("{}={}", limit.name, limit.limit))
             .collect()
@@ -95,7 +95,7 @@ fn the_examples_mean_what_they_say() {
     assert_eq!(quoted.upstream.read_timeout, Duration::from_secs(5));
     assert_eq!(quoted.limiter.near_limit_edges, [0.5, 1.0]);
     assert!(!quoted.responses.ratelimit && quoted.log.json);
-    assert_eq!(quoted.policies[0].cost.units(), 2);
+    assert_eq!(quoted.policies[0].cost.fixed.units(), 2);
 }
 
 #[test]
@@ -182,8 +182,8 @@ fn every_setting_arrives_where_it_belongs() {
     assert_eq!(ranges, "10.18.0.0/16");
     assert!(!config.responses.x_ratelimit && !config.responses.ratelimit);
     let policy = &config.policies[0];
-    assert_eq!(policy.limits[0].limit.to_string(), "18/19s");
-    assert_eq!(policy.cost.units(), 2);
+    assert_eq!(policy.tiers.own()[0].limit.to_string(), "18/19s");
+    assert_eq!(policy.cost.fixed.units(), 2);
     assert_eq!(policy.failure_mode, FailureMode::Allow);
     assert_eq!(config.warnings, Vec::<String>::new());
 }

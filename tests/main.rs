@@ -18,6 +18,7 @@ mod manifests;
 mod observability;
 mod policies;
 mod properties;
+mod quotas;
 mod redis_cluster;
 mod redis_credentials;
 mod redis_network;

@@ -8,7 +8,10 @@ use std::{
 
 use crate::{
     config::{Choice as _, Config, ConfigError, Environment},
-    policy::{Apply, Charge, ClientRule, Gate, IdentifierSource, Policy, TrustedProxies},
+    policy::{
+        Apply, Charge, ClientRule, CostHeader, CostRule, Gate, IdentifierSource, NamedLimit,
+        Policy, Tier, TrustedProxies,
+    },
 };
 
 /// Prints the policies in force, the warnings, and `<path>: ok` to `out`.
@@ -72,17 +75,35 @@ fn print_policy(policy: &Policy, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "    match         {}", policy.matches)?;
     }
     writeln!(out, "    identifier    {}", identifier(policy))?;
-    for limit in &policy.limits {
-        let (name, algorithm) = (&limit.name, limit.algorithm.name());
-        writeln!(
-            out,
-            "    limit         {} as {name}, {algorithm}",
-            limit.limit
-        )?;
+    for tier in policy.tiers.all() {
+        print_tier(tier, out)?;
     }
     writeln!(out, "    charge        {}", charge(policy))?;
     writeln!(out, "    mode          {}", policy.mode.name())?;
     writeln!(out, "    failure mode  {}", policy.failure_mode.name())
+}
+
+fn print_tier(tier: &Tier, out: &mut dyn Write) -> io::Result<()> {
+    let whose = match &tier.plan {
+        Some(plan) => format!(" for plan {plan}"),
+        None => String::new(),
+    };
+    if tier.limits.is_empty() {
+        writeln!(out, "    limit         unlimited{whose}")?;
+    }
+    for NamedLimit {
+        name,
+        limit,
+        algorithm,
+    } in &tier.limits
+    {
+        let algorithm = algorithm.name();
+        writeln!(
+            out,
+            "    limit         {limit} as {name}, {algorithm}{whose}"
+        )?;
+    }
+    Ok(())
 }
 
 /// Where a client's address comes from, unless it is who connects.
@@ -119,5 +140,11 @@ fn charge(policy: &Policy) -> String {
             format!("on a response of {}", statuses.join(", "))
         }
     };
-    format!("{} {when}", policy.cost)
+    let CostRule { fixed, header } = &policy.cost;
+    match header {
+        Some(CostHeader { name, max }) => {
+            format!("{fixed}, or what {name} of a trusted proxy says up to {max}, {when}")
+        }
+        None => format!("{fixed} {when}"),
+    }
 }

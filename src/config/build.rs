@@ -11,6 +11,7 @@ mod policy;
 mod redis;
 mod responses;
 mod store;
+mod tiers;
 mod upstream;
 mod warnings;
 
@@ -30,16 +31,15 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let server = listeners::read(root);
     let upstream = root.section("upstream", |section| upstream::read(section, &server));
     let store = root.section("store", store::read);
-    let identity = root.section("identity", identity::read);
+    let identity = root.section("identity", identity::read).unwrap_or_default();
     let responses = root.section("responses", responses::read);
     let near_limit_edges = root.section("near_limit", near_limit_edges);
     let log = root.section("log", log);
     let apply = root.word("apply", Apply::default(), choice);
     let lists = gate::read(root);
-    let policies = policy::read_all(root, Earlier::new(apply, &lists));
+    let policies = policy::read_all(root, &identity, Earlier::new(apply, &lists));
 
     let store = store?;
-    let identity = identity?;
     let policies = policies?;
     let warnings = warnings::of(&policies, apply, &lists, &store, &identity);
     Some(Config {

@@ -58,6 +58,34 @@ impl<'a> Field<'a> {
         Some(Section::of(entries, self.node.place, self.path, self.reading).read(read))
     }
 
+    /// Reads it as a mapping of at least one key that is free to choose; faulty entries are left out.
+    pub fn mapping<T>(
+        self,
+        example: &str,
+        mut read: impl FnMut(&str, Field<'a>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        match &self.node.value {
+            Value::Mapping(entries) if !entries.is_empty() => {
+                let fields = entries.iter().map(|entry| {
+                    let path = self.path.key(&entry.key);
+                    (&*entry.key, Self::new(&entry.node, path, self.reading))
+                });
+                let read = fields.filter_map(|(key, field)| read(key, field));
+                Some(read.collect())
+            }
+            _ => self.found(
+                Shown::No,
+                &format!("a mapping of at least one, as in {example}"),
+                None,
+            ),
+        }
+    }
+
+    /// Adds a fault of a value that is well formed and does not go with others.
+    pub fn conflict(&self, problem: impl Into<String>) {
+        self.fault(Problem::Conflict(problem.into()), None);
+    }
+
     /// Reads it as a list of at least one item; faulty items are left out.
     pub fn list<T>(
         self,
@@ -120,6 +148,7 @@ impl<'a> Field<'a> {
             (Value::Refused, _) => return None,
             (Value::List(items), _) if items.is_empty() => "an empty list".to_owned(),
             (Value::List(_), _) => "a list".to_owned(),
+            (Value::Mapping(entries), _) if entries.is_empty() => "an empty mapping".to_owned(),
             (Value::Mapping(_), _) => "a mapping".to_owned(),
             (Value::Word { text, plain: true }, _) if NOTHING.contains(&text.as_str()) => {
                 "nothing".to_owned()

@@ -16,11 +16,14 @@ pub struct PolicyMetrics {
 
 #[derive(Debug)]
 struct Handles {
-    /// By [`DecidedBy`], then denied and allowed.
-    decisions: [[IntCounter; 2]; DecidedBy::ALL.len()],
+    /// By tier.
+    decisions: Vec<Decisions>,
     near_limit: Vec<Band>,
     utilization: Histogram,
 }
+
+/// By [`DecidedBy`], then denied and allowed.
+type Decisions = [[IntCounter; 2]; DecidedBy::ALL.len()];
 
 /// One near-limit band, its low edge included.
 #[derive(Debug)]
@@ -70,19 +73,19 @@ impl PolicyMetrics {
         }
     }
 
-    /// Counts what one policy decided on one request.
+    /// Counts what one policy decided on one request, by one of its tiers.
     ///
     /// `utilization` is the estimate / limit at its fullest limit, `None` where there is none to tell.
     /// Returns whether it lies within the near-limit bands.
     pub fn decided(
         &self,
-        policy: usize,
+        (policy, tier): (usize, usize),
         allowed: bool,
         by: DecidedBy,
         utilization: Option<f64>,
     ) -> bool {
         let metrics = &self.policies[policy];
-        metrics.decisions[by as usize][usize::from(allowed)].inc();
+        metrics.decisions[tier][by as usize][usize::from(allowed)].inc();
         let Some(utilization) = utilization else {
             return false;
         };
@@ -101,13 +104,17 @@ impl PolicyMetrics {
 impl Labels {
     fn resolve(&mut self, metrics: &Metrics, policy: &Policy, edges: &[f64]) -> Handles {
         let (name, mode) = (policy.name.to_string(), policy.mode.name());
-        let mut decisions = |decision: &str, by: DecidedBy| {
-            let labels = [&*name, "", decision, by.name(), mode].map(str::to_owned);
+        let mut decisions = |plan: &str, decision: &str, by: DecidedBy| {
+            let labels = [&*name, plan, decision, by.name(), mode].map(str::to_owned);
             let counter = metrics.decisions.with_label_values(&words(&labels));
             self.decisions.insert(labels);
             counter
         };
-        let decisions = DecidedBy::ALL.map(|by| DECISIONS.map(|decision| decisions(decision, by)));
+        let decisions = policy.tiers.all().iter().map(|tier| {
+            let plan = tier.plan.as_deref().unwrap_or_default();
+            DecidedBy::ALL.map(|by| DECISIONS.map(|decision| decisions(plan, decision, by)))
+        });
+        let decisions = decisions.collect();
         let near_limit = edges
             .windows(2)
             .map(|edges| Band {

@@ -14,6 +14,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::HeaderName;
 
 use super::{Client, RequestView};
+use crate::ratelimit::Cost;
 
 /// The value that is counted.
 ///
@@ -69,6 +70,14 @@ pub enum Refusal {
     /// Longer than [`MAX_HEADER_VALUE`].
     #[error("the header {0} is longer than {MAX_HEADER_VALUE} bytes")]
     HeaderTooLong(HeaderName),
+    /// What a trusted proxy says of the request's cost is no cost, or too much.
+    #[error("the header {header} holds an integer from 1 to {max}")]
+    InvalidCost {
+        /// Where it says it.
+        header: HeaderName,
+        /// The most that is accepted.
+        max: Cost,
+    },
     /// The client is on the block list.
     #[error("this address is blocked")]
     Blocked,

@@ -57,22 +57,27 @@ pub enum ErrorBody {
 #[derive(Debug)]
 pub struct Responder {
     settings: ResponseSettings,
-    /// `RateLimit-Policy` where every enforced limit is in force, as it mostly is: written once.
+    /// `RateLimit-Policy` where all of so many enforced policies are in force with limits of their own, as it mostly
+    /// is: written once.
     all_limits: (usize, Option<HeaderValue>),
 }
 
 impl Responder {
     /// A writer of responses for these policies.
     pub fn new(settings: ResponseSettings, policies: &PolicySet) -> Self {
-        let enforced: Vec<&NamedLimit> = policies
+        let enforced: Vec<&[NamedLimit]> = policies
             .policies()
             .iter()
             .filter(|policy| policy.mode == Mode::Enforce)
-            .flat_map(|policy| &policy.limits)
+            .map(|policy| policy.tiers.own())
+            .filter(|limits| !limits.is_empty())
             .collect();
         Self {
             settings,
-            all_limits: (enforced.len(), policy_members(enforced.into_iter())),
+            all_limits: (
+                enforced.len(),
+                policy_members(enforced.into_iter().flatten()),
+            ),
         }
     }
 
@@ -194,7 +199,7 @@ impl Responder {
 
     fn policy_members(&self, verdict: &Verdict) -> Option<HeaderValue> {
         let (enforced, members) = &self.all_limits;
-        if verdict.in_force().count() == *enforced {
+        if verdict.are_own_limits_of(*enforced) {
             return members.clone();
         }
         policy_members(verdict.in_force())
@@ -256,6 +261,9 @@ impl<'a> Problem<'a> {
         let (status, title, challenge) = match refusal {
             Refusal::DuplicateHeader(_) | Refusal::HeaderTooLong(_) => {
                 (StatusCode::BAD_REQUEST, "The identity cannot be read", None)
+            }
+            Refusal::InvalidCost { .. } => {
+                (StatusCode::BAD_REQUEST, "The cost cannot be read", None)
             }
             Refusal::Blocked => (StatusCode::FORBIDDEN, "Forbidden", None),
             Refusal::AmbiguousPath => (StatusCode::BAD_REQUEST, "The path is ambiguous", None),

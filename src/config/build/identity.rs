@@ -19,6 +19,28 @@ pub struct Identity {
     pub trusts_everybody: bool,
 }
 
+impl Identity {
+    /// Whether any peer is a trusted proxy.
+    pub fn trusts_anybody(&self) -> bool {
+        match &self.clients.trusted {
+            TrustedProxies::Hops(hops) => *hops > 0,
+            TrustedProxies::Ranges(ranges) => !ranges.is_empty(),
+        }
+    }
+}
+
+/// What stands in for one that is at fault, so that what comes after it is read.
+impl Default for Identity {
+    fn default() -> Self {
+        Self {
+            hasher: IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX),
+            keyed: false,
+            clients: ClientRule::default(),
+            trusts_everybody: false,
+        }
+    }
+}
+
 pub fn read(section: &mut Section<'_>) -> Identity {
     let secret = section.secret("secret", |text| Ok::<_, Rejected>(text.to_owned()));
     let secret = secret.filter(|secret| !secret.is_empty());

@@ -57,9 +57,10 @@ pub fn of(
 }
 
 fn never_admits(policy: &Policy) -> Option<String> {
-    let cost = policy.cost.units();
+    let cost = policy.cost.least().units();
     let limit = policy
-        .limits
+        .tiers
+        .own()
         .iter()
         .find(|limit| limit.limit.quota() < cost)?;
     Some(format!(
