@@ -7,17 +7,17 @@ use std::{
 
 use http::StatusCode;
 
-use super::matching::{self, Earlier};
+use super::{
+    identifier,
+    matching::{self, Earlier},
+};
 use crate::{
     config::{
         field::Field,
         leaf::{Choice, Rejected, boolean, choice, integer, name, nearest},
         section::Section,
     },
-    policy::{
-        Charge, FailureMode, IdentifierRule, IdentifierSource, MissingIdentifier, Mode, NamedLimit,
-        Policy,
-    },
+    policy::{Charge, FailureMode, Mode, NamedLimit, Policy},
     ratelimit::{Algorithm, Cost, Limit, Window},
 };
 
@@ -54,7 +54,7 @@ fn read(section: &mut Section<'_>, names: &mut Names) -> Option<Policy> {
     let path = section.path().to_string();
     let name = section.optional("name", |text| policy_name(text, &path, names));
     let matches = matching::read(section);
-    let identifier = identifier(section);
+    let identifier = identifier::read(section);
     section.require("limits", "limits: [100/1m]");
     let limits = limits(section);
     let algorithm = section.word("algorithm", Algorithm::default(), algorithm);
@@ -92,47 +92,6 @@ fn policy_name(text: &str, path: &str, names: &mut Names) -> Result<Arc<str>, Re
             "names are unique, and {by} has this one"
         ))),
     }
-}
-
-/// By address unless configured: a header's value is the client's own choice.
-fn identifier(section: &mut Section<'_>) -> IdentifierRule {
-    let mut seen: Vec<IdentifierSource> = Vec::new();
-    let example = "[header:x-api-key, client_ip]";
-    let sources = section.list("identifier", example, |item| {
-        let source = item.word(|text| source(text, &seen));
-        seen.extend(source.clone());
-        source
-    });
-    let missing = section.optional("missing_identifier", choice);
-    let sources = sources.unwrap_or_else(|| vec![IdentifierSource::ClientIp]);
-    let never_missing = sources.contains(&IdentifierSource::ClientIp);
-    if never_missing && missing.is_some_and(|missing| missing != MissingIdentifier::ClientIp) {
-        section.conflict(
-            "missing_identifier",
-            "has no effect: client_ip is among the sources, and every client has an address",
-            Some("remove client_ip from identifier, or this line"),
-        );
-    }
-    IdentifierRule {
-        sources,
-        missing: missing.unwrap_or_default(),
-    }
-}
-
-fn source(text: &str, before: &[IdentifierSource]) -> Result<IdentifierSource, Rejected> {
-    let source: IdentifierSource = text
-        .parse()
-        .map_err(|error| Rejected::from(error).hint(nearest(text, ["client_ip"])))?;
-    if before.contains(&source) {
-        return Err(Rejected::new("each source is tried once, and this one was"));
-    }
-    if before.contains(&IdentifierSource::ClientIp) {
-        return Err(Rejected::new(
-            "every client has an address, so nothing after client_ip is tried",
-        )
-        .hint(Some("put client_ip last".to_owned())));
-    }
-    Ok(source)
 }
 
 fn limits(section: &mut Section<'_>) -> Option<Vec<Limit>> {
@@ -221,18 +180,6 @@ fn algorithm(text: &str) -> Result<Algorithm, Rejected> {
         let names = Algorithm::ALL.map(Algorithm::name);
         Rejected::new(format!("accepted: {}", names.join(", "))).hint(nearest(text, names))
     })
-}
-
-impl Choice for MissingIdentifier {
-    const ALL: &'static [Self] = &[Self::ClientIp, Self::Allow, Self::Deny];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::ClientIp => "client_ip",
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        }
-    }
 }
 
 impl Choice for Mode {
