@@ -1,6 +1,8 @@
 //! Which requests a policy is for, through the whole proxy, by bytes on a connection: a client library would
 //! tidy a path up.
 
+mod identity;
+
 use http::Uri;
 use proptest::prelude::*;
 use slidegate::{
