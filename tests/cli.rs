@@ -371,6 +371,26 @@ fn who_is_counted_by_several_sources_together_is_found_by_hash_and_not_by_key() 
 }
 
 #[test]
+fn an_identifier_that_begins_with_a_hyphen_is_taken_as_any_other() {
+    let server = RedisServer::start();
+    let identifier = "-XBrtHW74zXSe_4a6AolUw";
+    for arguments in [
+        vec!["--json", "--identifier", identifier],
+        vec!["--identifier", identifier, "--json", "--policy", "per-key"],
+    ] {
+        let held = json(&ask("inspect", &shared(&server), &arguments, b""));
+        assert_eq!(held["identifier"], identifier);
+    }
+    let none = ask(
+        "inspect",
+        &shared(&server),
+        &["--identifier", "--json"],
+        b"",
+    );
+    assert_eq!(none.status.code(), Some(2), "{}", told(&none));
+}
+
+#[test]
 fn counters_in_memory_and_a_redis_that_is_away_are_told_with_exit_code_1() {
     let memory = format!("upstream: {{address: '127.0.0.1:9'}}\n{POLICIES}");
     let absent = RedisServer::absent();

@@ -54,7 +54,8 @@ struct Who {
     #[arg(long)]
     address: Option<IpAddr>,
     /// The identifier as it stands in logs and in Redis. Not a key.
-    #[arg(long)]
+    // One in 64 begins with a hyphen.
+    #[arg(long, allow_hyphen_values = true)]
     identifier: Option<String>,
 }
 
