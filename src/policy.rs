@@ -24,8 +24,9 @@ pub use client::{Client, ClientHeader, ClientRule, TrustedProxies};
 pub use cost::{CostHeader, CostRule};
 pub use gate::Gate;
 pub use identifier::{
-    Identifier, IdentifierHasher, IdentifierRule, IdentifierSource, KeyTooLong, MAX_HEADER_VALUE,
-    MissingIdentifier, ParseIdentifierError, ParseIdentifierSourceError, Refusal,
+    Identifier, IdentifierEntry, IdentifierHasher, IdentifierPart, IdentifierRule,
+    IdentifierSource, KeyTooLong, MAX_IDENTIFYING_VALUE, MAX_PARTS, MissingIdentifier,
+    ParseIdentifierError, ParseIdentifierSourceError, Refusal,
 };
 pub use matching::{
     Apply, Conditions, HeaderPattern, HostPattern, MatchRule, ParseHeaderPatternError,

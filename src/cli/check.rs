@@ -9,8 +9,8 @@ use std::{
 use crate::{
     config::{Choice as _, Config, ConfigError, Environment},
     policy::{
-        Apply, Charge, ClientRule, CostHeader, CostRule, Gate, IdentifierSource, NamedLimit,
-        Policy, Tier, TrustedProxies,
+        Apply, Charge, ClientRule, CostHeader, CostRule, Gate, NamedLimit, Policy, Tier,
+        TrustedProxies,
     },
 };
 
@@ -119,9 +119,9 @@ fn client(rule: &ClientRule) -> Option<String> {
 
 /// The sources in order, and what is done without any, where that can happen.
 fn identifier(policy: &Policy) -> String {
-    let sources = &policy.identifier.sources;
-    let mut words: Vec<_> = sources.iter().map(IdentifierSource::to_string).collect();
-    if !sources.contains(&IdentifierSource::ClientIp) {
+    let entries = policy.identifier.entries.iter();
+    let mut words: Vec<_> = entries.map(ToString::to_string).collect();
+    if !policy.identifier.is_never_missing() {
         words.push(policy.identifier.missing.name().to_owned());
     }
     words.join(", else ")

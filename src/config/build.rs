@@ -4,6 +4,7 @@
 //! is a missing part a reason to stop.
 
 mod gate;
+mod identifier;
 mod identity;
 mod listeners;
 mod matching;

@@ -2,7 +2,7 @@
 
 use http::HeaderName;
 
-use super::{Refusal, RequestView};
+use super::{IdentifierSource, Refusal, RequestView};
 use crate::ratelimit::Cost;
 
 /// What a request takes.
@@ -38,7 +38,8 @@ impl CostRule {
             return Ok(self.fixed);
         };
         if lines.next().is_some() {
-            return Err(Refusal::DuplicateHeader(header.name.clone()));
+            let source = IdentifierSource::Header(header.name.clone());
+            return Err(Refusal::DuplicateValue(source));
         }
         let cost = line.to_str().ok().and_then(|text| text.trim().parse().ok());
         cost.filter(|cost| *cost <= header.max)

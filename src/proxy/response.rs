@@ -16,7 +16,7 @@ use pingora::http::{RequestHeader, ResponseHeader};
 
 use crate::{
     limiter::{LimitDecision, Outcome, Verdict},
-    policy::{Mode, NamedLimit, PolicySet, Refusal},
+    policy::{IdentifierSource, Mode, NamedLimit, PolicySet, Refusal},
     ratelimit::Wait,
 };
 
@@ -259,7 +259,7 @@ impl<'a> Problem<'a> {
 
     fn refused(refusal: &Refusal) -> Self {
         let (status, title, challenge) = match refusal {
-            Refusal::DuplicateHeader(_) | Refusal::HeaderTooLong(_) => {
+            Refusal::DuplicateValue(_) | Refusal::ValueTooLong(_) => {
                 (StatusCode::BAD_REQUEST, "The identity cannot be read", None)
             }
             Refusal::InvalidCost { .. } => {
@@ -267,10 +267,10 @@ impl<'a> Problem<'a> {
             }
             Refusal::Blocked => (StatusCode::FORBIDDEN, "Forbidden", None),
             Refusal::AmbiguousPath => (StatusCode::BAD_REQUEST, "The path is ambiguous", None),
-            Refusal::IdentifierRequired(name) => (
+            Refusal::IdentifierRequired(sources) => (
                 StatusCode::UNAUTHORIZED,
                 "An identity is required",
-                Some(format!("ApiKey header=\"{name}\"")),
+                Some(challenge(sources)),
             ),
         };
         Self {
@@ -306,6 +306,34 @@ impl<'a> Problem<'a> {
             None => format!("{}\n", self.title),
         }
     }
+}
+
+/// `ApiKey header="x-tenant x-user", cookie="session"`: what a request must have, all of it. A parameter stands once
+/// in a challenge (RFC 9110, 11.2), and no name has a blank in it.
+fn challenge(sources: &[IdentifierSource]) -> String {
+    let (mut headers, mut cookies, mut parameters) = (Vec::new(), Vec::new(), Vec::new());
+    for source in sources {
+        match source {
+            IdentifierSource::Header(name) => headers.push(name.as_str()),
+            IdentifierSource::Host => headers.push(header::HOST.as_str()),
+            IdentifierSource::Cookie(name) => cookies.push(&**name),
+            IdentifierSource::Query(name) => parameters.push(&**name),
+            IdentifierSource::Path
+            | IdentifierSource::Method
+            | IdentifierSource::Constant
+            | IdentifierSource::ClientIp => {}
+        }
+    }
+    let named = [
+        ("header", headers),
+        ("cookie", cookies),
+        ("query", parameters),
+    ];
+    let named = named.into_iter().filter(|(_, names)| !names.is_empty());
+    let named: Vec<_> = named
+        .map(|(place, names)| format!("{place}=\"{}\"", names.join(" ")))
+        .collect();
+    format!("ApiKey {}", named.join(", "))
 }
 
 /// `"per-client";q=100;w=60, …`: RateLimit-Policy, a list of strings with parameters (RFC 9651).

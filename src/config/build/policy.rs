@@ -8,6 +8,7 @@ use std::{
 use http::{HeaderName, StatusCode};
 
 use super::{
+    identifier,
     identity::Identity,
     matching::{self, Earlier},
     tiers,
@@ -17,10 +18,7 @@ use crate::{
         leaf::{Choice, Rejected, boolean, choice, integer, name, nearest},
         section::Section,
     },
-    policy::{
-        Charge, CostHeader, CostRule, FailureMode, IdentifierRule, IdentifierSource,
-        MissingIdentifier, Mode, Policy, Tiers,
-    },
+    policy::{Charge, CostHeader, CostRule, FailureMode, Mode, Policy, Tiers},
     ratelimit::{Algorithm, Cost},
 };
 
@@ -61,7 +59,7 @@ fn read(section: &mut Section<'_>, names: &mut Names, identity: &Identity) -> Op
     let path = section.path().to_string();
     let name = section.optional("name", |text| policy_name(text, &path, names));
     let matches = matching::read(section);
-    let identifier = identifier(section);
+    let identifier = identifier::read(section);
     let grants = tiers::read(section, &identity.hasher, &identifier);
     let algorithm = section.word("algorithm", Algorithm::default(), algorithm);
     let cost = cost(section, identity);
@@ -140,47 +138,6 @@ fn policy_name(text: &str, path: &str, names: &mut Names) -> Result<Arc<str>, Re
     }
 }
 
-/// By address unless configured: a header's value is the client's own choice.
-fn identifier(section: &mut Section<'_>) -> IdentifierRule {
-    let mut seen: Vec<IdentifierSource> = Vec::new();
-    let example = "[header:x-api-key, client_ip]";
-    let sources = section.list("identifier", example, |item| {
-        let source = item.word(|text| source(text, &seen));
-        seen.extend(source.clone());
-        source
-    });
-    let missing = section.optional("missing_identifier", choice);
-    let sources = sources.unwrap_or_else(|| vec![IdentifierSource::ClientIp]);
-    let never_missing = sources.contains(&IdentifierSource::ClientIp);
-    if never_missing && missing.is_some_and(|missing| missing != MissingIdentifier::ClientIp) {
-        section.conflict(
-            "missing_identifier",
-            "has no effect: client_ip is among the sources, and every client has an address",
-            Some("remove client_ip from identifier, or this line"),
-        );
-    }
-    IdentifierRule {
-        sources,
-        missing: missing.unwrap_or_default(),
-    }
-}
-
-fn source(text: &str, before: &[IdentifierSource]) -> Result<IdentifierSource, Rejected> {
-    let source: IdentifierSource = text
-        .parse()
-        .map_err(|error| Rejected::from(error).hint(nearest(text, ["client_ip"])))?;
-    if before.contains(&source) {
-        return Err(Rejected::new("each source is tried once, and this one was"));
-    }
-    if before.contains(&IdentifierSource::ClientIp) {
-        return Err(Rejected::new(
-            "every client has an address, so nothing after client_ip is tried",
-        )
-        .hint(Some("put client_ip last".to_owned())));
-    }
-    Ok(source)
-}
-
 fn charge(section: &mut Section<'_>) -> Charge {
     let mut seen = HashSet::new();
     let statuses = section.list("charge_on", "[401, 403]", |item| {
@@ -216,18 +173,6 @@ fn algorithm(text: &str) -> Result<Algorithm, Rejected> {
         let names = Algorithm::ALL.map(Algorithm::name);
         Rejected::new(format!("accepted: {}", names.join(", "))).hint(nearest(text, names))
     })
-}
-
-impl Choice for MissingIdentifier {
-    const ALL: &'static [Self] = &[Self::ClientIp, Self::Allow, Self::Deny];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::ClientIp => "client_ip",
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        }
-    }
 }
 
 impl Choice for Mode {
