@@ -8,6 +8,7 @@
 
 mod agree;
 mod build;
+mod consumers;
 mod duration;
 mod error;
 mod field;
@@ -18,17 +19,18 @@ mod tree;
 mod values;
 pub mod watch;
 
-use std::{fs::File, io::Read as _, path};
+use std::{collections::HashSet, fs::File, io::Read as _, path};
 
+pub use consumers::{ConsumersSettings, consumer_name};
 pub use error::{ConfigError, Fault, Path, Place, Problem};
-pub use leaf::Choice;
+pub use leaf::{Choice, name};
 pub use substitute::{Environment, VariableError};
 pub use values::{Values, needs_restart};
 
 use self::section::NamedFiles;
 use crate::{
     limiter::LimiterSettings,
-    policy::{Apply, ClientRule, Gate, IdentifierHasher, Policy},
+    policy::{Apply, ClientRule, Consumers, Gate, IdentifierHasher, Policy},
     proxy::{response::ResponseSettings, upstream::UpstreamSettings},
     server::ServerSettings,
     store::{MemorySettings, RedisSettings},
@@ -59,6 +61,12 @@ pub struct Config {
     pub clients: ClientRule,
     /// How identifiers are made.
     pub hasher: IdentifierHasher,
+    /// Where known keys are listed; `None` if they are not.
+    pub consumers_settings: Option<ConsumersSettings>,
+    /// The consumers that settings name, after the settings' paths.
+    pub consumers_named: Vec<(String, String)>,
+    /// Whose keys are known.
+    pub consumers: Consumers,
     /// How log lines are written.
     pub log: LogSettings,
     /// What is allowed and still worth a word: printed by `check`, logged by `run`.
@@ -84,10 +92,41 @@ impl Config {
     /// than [`MAX_BYTES`], or no UTF-8.
     pub fn load(path: &path::Path, env: &Environment<'_>) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        match read(path) {
-            Ok(text) => parse(&text, &name, env, NamedFiles::Read),
+        match read(path, MAX_BYTES) {
+            Ok(text) => parse(&text, &name, env, NamedFiles::Read, true),
             Err(problem) => Err(whole_file(&name, problem)),
         }
+    }
+
+    /// As [`Self::load`], without looking for consumers: who makes the first entry of their file has none yet.
+    ///
+    /// # Errors
+    /// As for [`Self::load`].
+    pub fn load_without_consumers(
+        path: &path::Path,
+        env: &Environment<'_>,
+    ) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        match read(path, MAX_BYTES) {
+            Ok(text) => parse(&text, &name, env, NamedFiles::Read, false),
+            Err(problem) => Err(whole_file(&name, problem)),
+        }
+    }
+
+    /// A warning for each consumer that a setting names and the list does not.
+    fn unknown_consumers(&self) -> Vec<String> {
+        let known: HashSet<&str> = self.consumers.all().iter().map(|one| &*one.name).collect();
+        let named = self.consumers_named.iter();
+        let unknown = named.filter(|(_, name)| !known.contains(name.as_str()));
+        unknown
+            .map(|(path, name)| format!("{path}: no consumer has the name {name}, so far"))
+            .collect()
+    }
+
+    /// The other files that it was read from.
+    pub fn files(&self) -> impl Iterator<Item = &path::Path> {
+        let consumers = self.consumers_settings.iter();
+        consumers.map(|settings| settings.file.as_path())
     }
 
     /// The configuration in `text`, which faults call `file`; `env` as in [`Self::load`]. The files that it
@@ -96,7 +135,7 @@ impl Config {
     /// # Errors
     /// Every fault of the text.
     pub fn parse(text: &str, file: &str, env: &Environment<'_>) -> Result<Self, ConfigError> {
-        parse(text, file, env, NamedFiles::Elsewhere)
+        parse(text, file, env, NamedFiles::Elsewhere, false)
     }
 }
 
@@ -105,46 +144,104 @@ fn parse(
     file: &str,
     env: &Environment<'_>,
     named_files: NamedFiles,
+    with_consumers: bool,
 ) -> Result<Config, ConfigError> {
-    if text.len() > MAX_BYTES {
-        return Err(whole_file(file, Problem::TooLarge { limit: MAX_BYTES }));
+    let (config, mut error) = parse_file(text, file, MAX_BYTES, env, named_files, build::build);
+    let Some((mut config, mut values)) =
+        config.and_then(|(config, values)| Some((config?, values)))
+    else {
+        return Err(error);
+    };
+    if let Some(settings) = &config.consumers_settings {
+        config.consumers = Consumers::new(settings.headers.clone());
+        if with_consumers {
+            let (consumers, its_error) = load_consumers(&config, settings, env, &mut values);
+            config.consumers = consumers;
+            if !its_error.faults.is_empty() {
+                error.named.push(its_error);
+            }
+            config.warnings.extend(config.unknown_consumers());
+        }
+    }
+    if error.faults.is_empty() && error.named.is_empty() {
+        Ok(Config { values, ..config })
+    } else {
+        Err(error)
+    }
+}
+
+/// The consumers in the file that `settings` name, and its faults, which may be none. The whole of it is one of
+/// the `values`.
+fn load_consumers(
+    config: &Config,
+    settings: &ConsumersSettings,
+    env: &Environment<'_>,
+    values: &mut Values,
+) -> (Consumers, ConfigError) {
+    let name = settings.file.display().to_string();
+    let text = match read(&settings.file, consumers::MAX_BYTES) {
+        Ok(text) => text,
+        Err(problem) => return (Consumers::default(), whole_file(&name, problem)),
+    };
+    let path = Path::default().key("identity").key("consumers");
+    values.add(&path.key("content"), &text, false);
+    let plans = config.policies.iter();
+    let plans = plans.flat_map(|policy| policy.tiers.plans()).cloned();
+    let plans = plans.collect();
+    let read =
+        |root: &mut section::Section<'_>| consumers::read(root, settings, &plans, &config.hasher);
+    let limit = consumers::MAX_BYTES;
+    let (consumers, error) = parse_file(&text, &name, limit, env, NamedFiles::Read, read);
+    let consumers = consumers.map(|(consumers, _)| consumers);
+    (consumers.unwrap_or_default(), error)
+}
+
+/// What `build` makes of one file and the values read for it, if it is a mapping; and its faults, which may be none.
+fn parse_file<T>(
+    text: &str,
+    file: &str,
+    limit: usize,
+    env: &Environment<'_>,
+    named_files: NamedFiles,
+    build: impl FnOnce(&mut section::Section<'_>) -> T,
+) -> (Option<(T, Values)>, ConfigError) {
+    if text.len() > limit {
+        return (None, whole_file(file, Problem::TooLarge { limit }));
     }
     // The byte order mark that some editors write; YAML parsers disagree about it.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let failed = |faults| ConfigError {
+    let with = |faults| ConfigError {
         file: file.to_owned(),
         faults,
+        named: Vec::new(),
     };
     let mut faults = Vec::new();
     let tree = match tree::read(text, &mut faults) {
         Ok(tree) => tree,
         Err(fault) => {
             faults.push(fault);
-            return Err(failed(faults));
+            return (None, with(faults));
         }
     };
     if faults.is_empty() {
         faults.extend(agree::agree(text, &tree).err());
     }
     let reading = section::Reading::new(env, named_files, faults);
-    let config = reading.root(&tree, build::build).flatten();
+    let built = reading.root(&tree, build);
     let (faults, values) = reading.finish();
-    match config {
-        Some(config) if faults.is_empty() => Ok(Config { values, ..config }),
-        _ => Err(failed(faults)),
-    }
+    (built.map(|built| (built, values)), with(faults))
 }
 
-fn read(path: &path::Path) -> Result<String, Problem> {
+fn read(path: &path::Path, most: usize) -> Result<String, Problem> {
     let unreadable = |error: std::io::Error| Problem::Unreadable(error.to_string());
     let file = File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    let limit = MAX_BYTES as u64 + 1;
+    let limit = most as u64 + 1;
     file.take(limit)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
-    if bytes.len() > MAX_BYTES {
-        return Err(Problem::TooLarge { limit: MAX_BYTES });
+    if bytes.len() > most {
+        return Err(Problem::TooLarge { limit: most });
     }
     String::from_utf8(bytes).map_err(|_| Problem::Encoding)
 }
@@ -159,6 +256,7 @@ fn whole_file(file: &str, problem: Problem) -> ConfigError {
     ConfigError {
         file: file.to_owned(),
         faults: vec![fault],
+        named: Vec::new(),
     }
 }
 

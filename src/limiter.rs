@@ -11,6 +11,7 @@ mod settle;
 mod verdict;
 
 use std::{
+    collections::HashSet,
     num::NonZeroU32,
     sync::Arc,
     time::{Duration, Instant},
@@ -173,10 +174,13 @@ impl Limiter {
             } else if denials.is_empty() {
                 self.decide(&enforced, &shadow, intent, started).await
             } else {
-                self.ask_unawaited(shadow);
+                self.ask_unawaited(shadow.clone());
                 self.conclude(&enforced, denials)
             };
         if intent == Intent::Take {
+            for asked in enforced.iter().chain(&shadow) {
+                self.counted.identified(asked);
+            }
             self.observe(&verdict.limits);
             self.observe(&verdict.shadow);
         }
@@ -206,7 +210,7 @@ impl Limiter {
     /// If the store does not answer; this proxy's memory has forgotten all the same.
     pub async fn forget(&self, policy: usize, identifier: Identifier) -> Result<(), StoreError> {
         let asked = self.policies.asked_about(policy, identifier);
-        let group = self.group(&[asked], Intent::Peek);
+        let group = self.every_counter(&asked);
         self.shared.local.forget(&group, At::Now);
         let forgotten = self.shared.store.forget(&group, At::Now).await;
         // Last, since until then the store may tell of a denial that is to be forgotten.
@@ -214,6 +218,23 @@ impl Limiter {
             cache.forget(asked);
         }
         forgotten
+    }
+
+    /// A demand for each counter that the policy may have for whoever is asked about, in whatever plan.
+    fn every_counter(&self, asked: &Asked) -> Group<'_> {
+        let policy = &self.policies.policies()[asked.policy];
+        let mut windows = HashSet::new();
+        let limits = policy.tiers.all().iter().flat_map(|tier| &tier.limits);
+        let counters = limits.filter(|named| windows.insert(named.limit.window()));
+        let demands = counters.map(|named| Demand {
+            policy: &policy.name,
+            identifier: asked.identifier,
+            limit: named.limit,
+            algorithm: named.algorithm,
+            cost: asked.cost,
+            action: Action::Peek,
+        });
+        demands.collect()
     }
 
     /// What the store says in one call, or whoever decides in its stead.

@@ -9,6 +9,7 @@ mod cli;
 mod clients;
 mod clocks;
 mod config;
+mod consumers;
 mod denial_horizon;
 mod differential;
 mod documents;

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use http::HeaderName;
+
 use crate::{
     config::{Choice as _, Config, ConfigError, Environment},
     policy::{
@@ -26,6 +28,12 @@ pub fn check(path: &Path, env: &Environment<'_>, out: &mut dyn Write) -> Result<
     }
     if let Some(client) = client(&config.clients) {
         writeln!(out, "client_ip from {client}")?;
+    }
+    if let Some(settings) = &config.consumers_settings {
+        let headers: Vec<_> = settings.headers.iter().map(HeaderName::as_str).collect();
+        let (many, headers) = (config.consumers.all().len(), headers.join(", "));
+        let file = settings.file.display();
+        writeln!(out, "consumers {many} in {file}, keys in {headers}")?;
     }
     print_gate(&config.gate, out)?;
     if config.apply == Apply::First {
@@ -62,6 +70,13 @@ fn print_gate(gate: &Gate, out: &mut dyn Write) -> io::Result<()> {
     if !gate.exempt_clients.is_empty() {
         writeln!(out, "exempt client_ip {}", gate.exempt_clients)?;
     }
+    if !gate.exempt_consumers.is_empty() {
+        writeln!(
+            out,
+            "exempt consumers, {} of them",
+            gate.exempt_consumers.len()
+        )?;
+    }
     if !gate.exempt_paths.is_empty() {
         let paths: Vec<_> = gate.exempt_paths.iter().map(ToString::to_string).collect();
         writeln!(out, "exempt path {}", paths.join(", "))?;
@@ -75,17 +90,19 @@ fn print_policy(policy: &Policy, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "    match         {}", policy.matches)?;
     }
     writeln!(out, "    identifier    {}", identifier(policy))?;
-    for tier in policy.tiers.all() {
-        print_tier(tier, out)?;
+    for (place, tier) in policy.tiers.all().iter().enumerate() {
+        let some = policy.tiers.overrides().filter(|(_, tier)| *tier == place);
+        print_tier(tier, some.count(), out)?;
     }
     writeln!(out, "    charge        {}", charge(policy))?;
     writeln!(out, "    mode          {}", policy.mode.name())?;
     writeln!(out, "    failure mode  {}", policy.failure_mode.name())
 }
 
-fn print_tier(tier: &Tier, out: &mut dyn Write) -> io::Result<()> {
+fn print_tier(tier: &Tier, overrides: usize, out: &mut dyn Write) -> io::Result<()> {
     let whose = match &tier.plan {
         Some(plan) => format!(" for plan {plan}"),
+        None if overrides > 0 => format!(" for {overrides} by overrides"),
         None => String::new(),
     };
     if tier.limits.is_empty() {

@@ -21,8 +21,8 @@ use crate::{
     config::{Config, ConfigError, Environment},
     limiter::Limiter,
     policy::{
-        Client, Identifier, IdentifierHasher, IdentifierRule, KeyTooLong, MAX_IDENTIFYING_VALUE,
-        ParseIdentifierError, Policy,
+        Client, Consumers, Identifier, IdentifierHasher, IdentifierRule, KeyTooLong,
+        MAX_IDENTIFYING_VALUE, ParseIdentifierError, Policy,
     },
     store::StoreError,
 };
@@ -53,6 +53,9 @@ struct Who {
     /// The client's address, as it connects; grouped as the configuration says.
     #[arg(long)]
     address: Option<IpAddr>,
+    /// The consumer of this name.
+    #[arg(long, value_name = "NAME")]
+    consumer: Option<String>,
     /// The identifier as it stands in logs and in Redis. Not a key.
     // One in 64 begins with a hyphen.
     #[arg(long, allow_hyphen_values = true)]
@@ -64,6 +67,8 @@ struct Who {
 enum Given {
     /// A key, which is the value of one header.
     Key,
+    /// A consumer, by its name or one of its keys.
+    Consumer,
     Address,
     /// The hash of a key, or of anything else that policies count.
     Hash,
@@ -73,6 +78,7 @@ impl Given {
     fn is_counted_by(self, rule: &IdentifierRule) -> bool {
         match self {
             Self::Key => rule.counts_keys(),
+            Self::Consumer => rule.counts_lone_consumers(),
             Self::Address => rule.counts_addresses(),
             Self::Hash => rule.counts_hashes(),
         }
@@ -81,6 +87,7 @@ impl Given {
     fn name(self) -> &'static str {
         match self {
             Self::Key => "key",
+            Self::Consumer => "consumer",
             Self::Address => "address",
             Self::Hash => "hash",
         }
@@ -90,6 +97,9 @@ impl Given {
     fn how(self) -> &'static str {
         match self {
             Self::Key => "give the key on standard input or by --key-file",
+            Self::Consumer => {
+                "give --consumer, or one of its keys; identity.consumers knows no other"
+            }
             Self::Address => "give --address",
             Self::Hash => "give --identifier, as it stands in logs and in Redis",
         }
@@ -186,7 +196,7 @@ pub(super) fn with<T>(
     if let Some(name) = &selection.policy {
         known(name, &config.policies)?;
     }
-    let (identifier, given) = selection.who.identifier(&config.hasher)?;
+    let (identifier, given) = selection.who.identifier(&config)?;
     let policies = selection.policies(given, &config.policies)?;
     warn_on_standard_error();
 
@@ -259,7 +269,7 @@ impl Selection {
             Some(name) => format!("--policy: {name} counts"),
             None => "every policy counts".to_owned(),
         };
-        let others = [Given::Key, Given::Address, Given::Hash];
+        let others = [Given::Key, Given::Consumer, Given::Address, Given::Hash];
         let fits = |other: &Given| {
             let mut rules = places.iter().map(|place| &policies[*place].identifier);
             rules.any(|rule| other.is_counted_by(rule))
@@ -286,7 +296,11 @@ fn known(name: &str, policies: &[Policy]) -> Result<usize, ClientError> {
 }
 
 impl Who {
-    fn identifier(&self, hasher: &IdentifierHasher) -> Result<(Identifier, Given), ClientError> {
+    fn identifier(&self, config: &Config) -> Result<(Identifier, Given), ClientError> {
+        let hasher = &config.hasher;
+        if let Some(name) = &self.consumer {
+            return Ok((consumer(name, &config.consumers)?, Given::Consumer));
+        }
         if let Some(address) = self.address {
             let identifier = hasher.client(Client::Address(address));
             return Ok((identifier, Given::Address));
@@ -301,20 +315,43 @@ impl Who {
             };
             return Ok((identifier, given));
         }
-        let key = match self.key_file.as_deref() {
-            Some(file) if file != Path::new("-") => {
-                let from = format!("--key-file {}", file.display());
-                read_key(File::open(file), from, hasher)
+        let key = given_key(self.key_file.as_deref(), hasher)?;
+        Ok(match config.consumers.with_key(key) {
+            Some(consumer) => (consumer.identifier, Given::Consumer),
+            None => (key, Given::Key),
+        })
+    }
+}
+
+/// As whom the consumer of this name is counted.
+fn consumer(name: &str, consumers: &Consumers) -> Result<Identifier, ClientError> {
+    let mut all = consumers.all().iter();
+    let found = all.find(|consumer| &*consumer.name == name);
+    found.map(|consumer| consumer.identifier).ok_or_else(|| {
+        let many = consumers.all().len();
+        ClientError::Usage(format!(
+            "--consumer: found {name:?}, which is none of the {many} consumers of identity.consumers"
+        ))
+    })
+}
+
+/// The hash of the key in this file, or on standard input.
+pub(super) fn given_key(
+    file: Option<&Path>,
+    hasher: &IdentifierHasher,
+) -> Result<Identifier, KeyError> {
+    match file {
+        Some(file) if file != Path::new("-") => {
+            let from = format!("--key-file {}", file.display());
+            read_key(File::open(file), from, hasher)
+        }
+        Some(_) | None => {
+            let stdin = io::stdin().lock();
+            if stdin.is_terminal() {
+                return Err(KeyError::Terminal);
             }
-            Some(_) | None => {
-                let stdin = io::stdin().lock();
-                if stdin.is_terminal() {
-                    return Err(KeyError::Terminal.into());
-                }
-                read_key(Ok(stdin), "standard input".to_owned(), hasher)
-            }
-        };
-        Ok((key?, Given::Key))
+            read_key(Ok(stdin), "standard input".to_owned(), hasher)
+        }
     }
 }
 

@@ -25,7 +25,10 @@ use super::{
     section::Section,
     values::Values,
 };
-use crate::{limiter::LimiterSettings, policy::Apply};
+use crate::{
+    limiter::LimiterSettings,
+    policy::{Apply, Consumers},
+};
 
 /// The configuration that `root` holds. `None` if there are faults without which it has no meaning.
 pub fn build(root: &mut Section<'_>) -> Option<Config> {
@@ -37,7 +40,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let near_limit_edges = root.section("near_limit", near_limit_edges);
     let log = root.section("log", log);
     let apply = root.word("apply", Apply::default(), choice);
-    let lists = gate::read(root);
+    let lists = gate::read(root, &identity);
     let policies = policy::read_all(root, &identity, Earlier::new(apply, &lists));
 
     let store = store?;
@@ -59,6 +62,9 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         policies,
         clients: identity.clients,
         hasher: identity.hasher,
+        consumers_settings: identity.consumers,
+        consumers_named: identity.named.into_inner(),
+        consumers: Consumers::default(),
         log: log?,
         warnings,
         values: Values::default(),

@@ -10,8 +10,10 @@ use std::fmt;
 pub struct ConfigError {
     /// The file, as it was named.
     pub file: String,
-    /// At least one.
+    /// Its own faults.
     pub faults: Vec<Fault>,
+    /// Those of files that it names.
+    pub named: Vec<Self>,
 }
 
 /// One thing that is wrong.
@@ -98,6 +100,14 @@ pub enum Problem {
     Conflict(String),
 }
 
+impl ConfigError {
+    /// Every fault, and the file that it is in.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Fault)> {
+        let files = std::iter::once(self).chain(&self.named);
+        files.flat_map(|file| file.faults.iter().map(|fault| (&*file.file, fault)))
+    }
+}
+
 impl Path {
     /// The path of the value of `key` in the mapping at this path.
     pub fn key(&self, key: &str) -> Self {
@@ -162,9 +172,9 @@ impl fmt::Display for Fault {
 /// One fault after the other, each beginning `file:line:column: path: `.
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, fault) in self.faults.iter().enumerate() {
+        for (index, (file, fault)) in self.all().enumerate() {
             let separator = if index == 0 { "" } else { "\n" };
-            write!(f, "{separator}{}:{fault}", self.file)?;
+            write!(f, "{separator}{file}:{fault}")?;
         }
         Ok(())
     }

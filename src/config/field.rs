@@ -32,6 +32,11 @@ impl<'a> Field<'a> {
         matches!(self.node.value, Value::List(_))
     }
 
+    /// Whether it is a list of nothing.
+    pub fn is_empty_list(&self) -> bool {
+        matches!(&self.node.value, Value::List(items) if items.is_empty())
+    }
+
     /// Reads it as a word.
     pub fn word<T, E>(self, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>
     where

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use prometheus::{Histogram, IntCounter};
 
 use super::{DECISIONS, DecidedBy, Metrics};
-use crate::policy::{Policy, PolicySet};
+use crate::policy::{Asked, Policy, PolicySet};
 
 /// The handles of the metrics of one set of policies.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub struct PolicyMetrics {
 struct Handles {
     /// By tier.
     decisions: Vec<Decisions>,
+    /// By entry, then the one for want of any.
+    identified: Vec<IntCounter>,
     near_limit: Vec<Band>,
     utilization: Histogram,
 }
@@ -38,6 +40,7 @@ struct Band {
 #[derive(Debug, Default)]
 struct Labels {
     decisions: HashSet<[String; 5]>,
+    identified: HashSet<[String; 2]>,
     near_limit: HashSet<[String; 3]>,
     utilization: HashSet<[String; 1]>,
 }
@@ -61,6 +64,9 @@ impl PolicyMetrics {
         for gone in self.labels.decisions.difference(&those.labels.decisions) {
             drop(metrics.decisions.remove_label_values(&words(gone)));
         }
+        for gone in self.labels.identified.difference(&those.labels.identified) {
+            drop(metrics.identified.remove_label_values(&words(gone)));
+        }
         for gone in self.labels.near_limit.difference(&those.labels.near_limit) {
             drop(metrics.near_limit.remove_label_values(&words(gone)));
         }
@@ -71,6 +77,11 @@ impl PolicyMetrics {
         {
             drop(metrics.utilization.remove_label_values(&words(gone)));
         }
+    }
+
+    /// Counts a request by what told a policy who is counted.
+    pub fn identified(&self, asked: &Asked) {
+        self.policies[asked.policy].identified[asked.entry].inc();
     }
 
     /// Counts what one policy decided on one request, by one of its tiers.
@@ -115,6 +126,15 @@ impl Labels {
             DecidedBy::ALL.map(|by| DECISIONS.map(|decision| decisions(plan, decision, by)))
         });
         let decisions = decisions.collect();
+        let entries = policy.identifier.entries.iter().map(ToString::to_string);
+        let fallback = policy.identifier.falls_back().then(|| FALLBACK.to_owned());
+        let identified = entries.chain(fallback).map(|source| {
+            let labels = [name.clone(), source];
+            let counter = metrics.identified.with_label_values(&words(&labels));
+            self.identified.insert(labels);
+            counter
+        });
+        let identified = identified.collect();
         let near_limit = edges
             .windows(2)
             .map(|edges| Band {
@@ -133,11 +153,15 @@ impl Labels {
         self.utilization.insert([name.clone()]);
         Handles {
             decisions,
+            identified,
             near_limit,
             utilization,
         }
     }
 }
+
+/// The source of an address that is counted for want of any other.
+const FALLBACK: &str = "fallback";
 
 fn words<const N: usize>(labels: &[String; N]) -> [&str; N] {
     labels.each_ref().map(String::as_str)

@@ -16,7 +16,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 pub use hasher::{IdentifierHasher, KeyTooLong, MAX_IDENTIFYING_VALUE};
 pub use part::IdentifierPart;
-pub use rule::{IdentifierRule, MissingIdentifier, Refusal};
+pub use rule::{Counted, IdentifierRule, MissingIdentifier, Refusal};
 pub use source::{IdentifierEntry, IdentifierSource, MAX_PARTS, ParseIdentifierSourceError};
 
 /// The value that is counted.
@@ -85,7 +85,7 @@ mod tests {
     use http::HeaderName;
 
     use super::*;
-    use crate::policy::{Client, RequestView};
+    use crate::policy::{Client, Consumers, RequestView};
 
     fn identify(
         rule: &IdentifierRule,
@@ -100,14 +100,14 @@ mod tests {
         }
         let (head, ()) = request.into_parts();
         let client = Client::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)));
-        rule.identify(
-            &RequestView {
-                head: &head,
-                client,
-                peer_is_trusted: false,
-            },
-            &hasher(),
-        )
+        let view = RequestView {
+            head: &head,
+            client,
+            peer_is_trusted: false,
+        };
+        let consumers = Consumers::default();
+        let counted = rule.identify(&view, &hasher(), &consumers)?;
+        Ok(counted.map(|counted| counted.identifier))
     }
 
     fn hasher() -> IdentifierHasher {

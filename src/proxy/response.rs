@@ -314,7 +314,9 @@ fn challenge(sources: &[IdentifierSource]) -> String {
     let (mut headers, mut cookies, mut parameters) = (Vec::new(), Vec::new(), Vec::new());
     for source in sources {
         match source {
-            IdentifierSource::Header(name) => headers.push(name.as_str()),
+            IdentifierSource::Header(name) | IdentifierSource::Consumer(name) => {
+                headers.push(name.as_str())
+            }
             IdentifierSource::Host => headers.push(header::HOST.as_str()),
             IdentifierSource::Cookie(name) => cookies.push(&**name),
             IdentifierSource::Query(name) => parameters.push(&**name),

@@ -2,6 +2,7 @@
 
 use crate::{
     config::{
+        ConsumersSettings,
         field::Field,
         leaf::{Choice, Rejected, choice, nearest},
         section::Section,
@@ -13,7 +14,7 @@ use crate::{
 };
 
 /// By address unless configured: a header's value is the client's own choice.
-pub fn read(section: &mut Section<'_>) -> IdentifierRule {
+pub fn read(section: &mut Section<'_>, consumers: Option<&ConsumersSettings>) -> IdentifierRule {
     let mut entries: Vec<IdentifierEntry> = Vec::new();
     // A list has no fault of its own, so what is wrong with a combination is told of the whole setting.
     let mut conflicts: Vec<Rejected> = Vec::new();
@@ -54,6 +55,11 @@ pub fn read(section: &mut Section<'_>) -> IdentifierRule {
             format!("has no effect: {entry} is among the sources, and no request is without it"),
             Some(&format!("remove {entry} from identifier, or this line")),
         );
+    }
+    if let Some(consumers) = consumers {
+        for entry in &mut entries {
+            entry.look_for_consumers_in(&consumers.headers);
+        }
     }
     IdentifierRule {
         entries,

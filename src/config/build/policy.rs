@@ -59,8 +59,8 @@ fn read(section: &mut Section<'_>, names: &mut Names, identity: &Identity) -> Op
     let path = section.path().to_string();
     let name = section.optional("name", |text| policy_name(text, &path, names));
     let matches = matching::read(section);
-    let identifier = identifier::read(section);
-    let grants = tiers::read(section, &identity.hasher, &identifier);
+    let identifier = identifier::read(section, identity.consumers.as_ref());
+    let grants = tiers::read(section, identity, &identifier);
     let algorithm = section.word("algorithm", Algorithm::default(), algorithm);
     let cost = cost(section, identity);
     let charge = charge(section);

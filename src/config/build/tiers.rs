@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use super::identity::Identity;
 use crate::{
     config::{
         field::Field,
@@ -29,7 +30,7 @@ pub struct Grants {
 /// What a policy grants; `None` if its own limits are at fault.
 pub fn read(
     policy: &mut Section<'_>,
-    hasher: &IdentifierHasher,
+    identity: &Identity,
     rule: &IdentifierRule,
 ) -> Option<Grants> {
     policy.require("limits", "limits: [100/1m]");
@@ -38,14 +39,22 @@ pub fn read(
         .field("plans")
         .and_then(|field| field.mapping("{gold: [1000/1m]}", plan))
         .unwrap_or_default();
-    if policy.has("plans") && !rule.counts_keys() {
-        let problem =
-            "has no effect: the policy counts nobody by a key, and keys are what has a plan";
-        policy.conflict("plans", problem, None);
+    if policy.has("plans") && !rule.counts_consumers() {
+        let (problem, hint) = match &identity.consumers {
+            None => (
+                "has no effect: consumers have plans, and there are none",
+                "list them in a file, and name it in identity.consumers",
+            ),
+            Some(_) => (
+                "has no effect: the policy counts no consumer",
+                "let identifier name a header that holds their keys (identity.consumers.headers)",
+            ),
+        };
+        policy.conflict("plans", problem, Some(hint));
     }
     let mut seen = HashMap::new();
     let overrides = policy.list("overrides", OVERRIDE, |item| {
-        item.section(|section| one_override(section, hasher, rule, &mut seen))?
+        item.section(|section| one_override(section, identity, rule, &mut seen))?
     });
     Some(Grants {
         own: own?,
@@ -82,14 +91,25 @@ fn plan(key: &str, field: Field<'_>) -> Option<(Arc<str>, Vec<Limit>)> {
 /// Whom an entry of `overrides` names, and the limits it gives them.
 fn one_override(
     section: &mut Section<'_>,
-    hasher: &IdentifierHasher,
+    identity: &Identity,
     rule: &IdentifierRule,
     seen: &mut HashMap<Identifier, String>,
 ) -> Option<(Vec<Identifier>, Vec<Limit>)> {
     let mut identifiers = Vec::new();
     let mut named = false;
-    let kinds: [Kind<'_>; 2] = [
+    let hasher = &identity.hasher;
+    let path = section.path().key("consumer");
+    let kinds: [Kind<'_>; 3] = [
         ("client_ip", "[203.0.113.7]", &|text| address(text, hasher)),
+        ("consumer", "[acme]", &|text| {
+            let identifier = identity.consumer(&path, text)?;
+            if !rule.counts_consumers() {
+                return Err(Rejected::new(
+                    "has no effect: the policy counts no consumer",
+                ));
+            }
+            Ok(identifier)
+        }),
         ("identifier", "[0jNS3U2sIFZAFWrfXgW2jA]", &identifier),
     ];
     for (key, example, parse) in kinds {
@@ -116,7 +136,7 @@ fn one_override(
     if !named {
         section.conflict_here(
             "names nobody",
-            Some("list them under client_ip or identifier"),
+            Some("list them under client_ip, consumer or identifier"),
         );
     }
     section.require("limits", "limits: [1000/1m]");

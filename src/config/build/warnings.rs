@@ -130,7 +130,10 @@ fn is_endless(source: &IdentifierSource, rule: &MatchRule) -> bool {
         IdentifierSource::Path => {
             rule.all.paths.is_empty() || !rule.all.paths.iter().all(PathPattern::is_one)
         }
-        IdentifierSource::Method | IdentifierSource::Constant | IdentifierSource::ClientIp => false,
+        IdentifierSource::Consumer(_)
+        | IdentifierSource::Method
+        | IdentifierSource::Constant
+        | IdentifierSource::ClientIp => false,
     }
 }
 

@@ -23,6 +23,7 @@ pub const MAX_IDENTIFYING_VALUE: usize = 8 * 1024;
 #[derive(Clone)]
 pub struct IdentifierHasher {
     key: [u8; 32],
+    is_keyed: bool,
     ipv6_prefix: u8,
 }
 
@@ -34,8 +35,14 @@ impl IdentifierHasher {
     pub fn new(secret: Option<&str>, ipv6_prefix: u8) -> Self {
         Self {
             key: blake3::derive_key(KEY_CONTEXT, secret.unwrap_or_default().as_bytes()),
+            is_keyed: secret.is_some(),
             ipv6_prefix: ipv6_prefix.min(128),
         }
+    }
+
+    /// Whether its key is a secret.
+    pub fn is_keyed(&self) -> bool {
+        self.is_keyed
     }
 
     /// The identifier of a client's address; `None` for a peer without one is [`Identifier::Unix`].
@@ -59,11 +66,22 @@ impl IdentifierHasher {
     /// The identifier of these parts together. Different parts have different identifiers, except that a lone
     /// client has its own, which is no hash.
     pub fn identifier(&self, parts: &[IdentifierPart<'_>]) -> Identifier {
-        if let [IdentifierPart::Client(client)] = parts {
-            return self.client(*client);
+        match parts {
+            [IdentifierPart::Client(client)] => return self.client(*client),
+            [IdentifierPart::Consumer(consumer)] => return consumer.identifier,
+            _ => {}
         }
+        self.hash(|mut out| IdentifierPart::encode(parts, &mut out))
+    }
+
+    /// The identifier of the consumer of this name.
+    pub fn consumer(&self, name: &str) -> Identifier {
+        self.hash(|out| IdentifierPart::encode_consumer(name, out))
+    }
+
+    fn hash(&self, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Identifier {
         let mut hash = blake3::Hasher::new_keyed(&self.key);
-        IdentifierPart::encode(parts, &mut |piece| {
+        encode(&mut |piece| {
             hash.update(piece);
         });
         let mut short = [0; 16];

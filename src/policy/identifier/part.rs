@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, net::IpAddr};
 
-use crate::policy::Client;
+use crate::policy::{Client, Consumer};
 
 /// A value that identifies, alone or with others.
 ///
@@ -12,6 +12,8 @@ use crate::policy::Client;
 pub enum IdentifierPart<'a> {
     /// A header's value, without an auth scheme.
     Header(&'a [u8]),
+    /// A consumer, by its name: its keys change.
+    Consumer(&'a Consumer),
     /// A cookie's value.
     Cookie(Cow<'a, [u8]>),
     /// A query parameter's value.
@@ -43,6 +45,7 @@ enum Kind {
     AddressV4 = 8,
     AddressV6 = 9,
     Unix = 10,
+    Consumer = 11,
     Composite = 255,
 }
 
@@ -62,9 +65,15 @@ impl IdentifierPart<'_> {
         }
     }
 
+    /// Writes what a lone consumer is.
+    pub(super) fn encode_consumer(name: &str, out: &mut dyn FnMut(&[u8])) {
+        write(Kind::Consumer, name.as_bytes(), &mut |piece| out(piece));
+    }
+
     fn write(&self, out: &mut impl FnMut(&[u8])) {
         match self {
             Self::Header(value) => write(Kind::Header, value, out),
+            Self::Consumer(consumer) => write(Kind::Consumer, consumer.name.as_bytes(), out),
             Self::Cookie(value) => write(Kind::Cookie, value, out),
             Self::Query(value) => write(Kind::Query, value.as_bytes(), out),
             Self::Host(host) => write(Kind::Host, host.as_bytes(), out),

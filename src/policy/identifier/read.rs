@@ -11,31 +11,50 @@ use super::{
     IdentifierHasher, IdentifierSource, KeyTooLong, MAX_IDENTIFYING_VALUE, Refusal,
     part::IdentifierPart,
 };
-use crate::policy::{RequestView, matching, path::Readings};
+use crate::policy::{Consumer, Consumers, RequestView, matching, path::Readings};
+
+/// What a request has in a source.
+pub(super) enum Found<'a, 'c> {
+    /// A value of the request.
+    Part(IdentifierPart<'a>),
+    /// The consumer that it stands for.
+    Consumer(&'c Consumer),
+}
 
 impl IdentifierSource {
     /// What the request has in this source; `None` if nothing, or nothing but blanks.
-    pub(super) fn read<'a>(
+    pub(super) fn read<'a, 'c>(
         &self,
         view: &RequestView<'a>,
         hasher: &IdentifierHasher,
-    ) -> Result<Option<IdentifierPart<'a>>, Refusal> {
-        self.find(view, hasher).map_err(|why| match why {
+        consumers: &'c Consumers,
+    ) -> Result<Option<Found<'a, 'c>>, Refusal> {
+        self.find(view, hasher, consumers).map_err(|why| match why {
             Unreadable::Twice => Refusal::DuplicateValue(self.clone()),
             Unreadable::TooLong => Refusal::ValueTooLong(self.clone()),
             Unreadable::AmbiguousPath => Refusal::AmbiguousPath,
         })
     }
 
-    fn find<'a>(
+    fn find<'a, 'c>(
         &self,
         view: &RequestView<'a>,
         hasher: &IdentifierHasher,
-    ) -> Result<Option<IdentifierPart<'a>>, Unreadable> {
+        consumers: &'c Consumers,
+    ) -> Result<Option<Found<'a, 'c>>, Unreadable> {
         let head = view.head;
-        Ok(match self {
+        let part = match self {
             Self::Header(name) => match only_line(name, head)? {
                 Some(value) => header_key(value)?.map(IdentifierPart::Header),
+                None => None,
+            },
+            // A key that nobody has is none, so that inventing one is worth nothing.
+            Self::Consumer(name) => match only_line(name, head)? {
+                Some(value) => {
+                    let key = hasher.api_key(value)?;
+                    let consumer = key.and_then(|key| consumers.with_key(key));
+                    return Ok(consumer.map(Found::Consumer));
+                }
                 None => None,
             },
             Self::Cookie(name) => {
@@ -54,7 +73,8 @@ impl IdentifierSource {
             Self::Method => Some(IdentifierPart::Method(method(&head.method))),
             Self::Constant => Some(IdentifierPart::Constant),
             Self::ClientIp => Some(IdentifierPart::Client(hasher.grouped(view.client))),
-        })
+        };
+        Ok(part.map(Found::Part))
     }
 }
 
@@ -208,8 +228,12 @@ mod tests {
             peer_is_trusted: false,
         };
         let hasher = IdentifierHasher::new(None, 64);
-        let part = source.read(&view, &hasher)?;
-        Ok(part.map(|part| {
+        let consumers = Consumers::default();
+        let found = source.read(&view, &hasher, &consumers)?;
+        Ok(found.map(|found| {
+            let Found::Part(part) = found else {
+                panic!("nobody is known");
+            };
             let mut bytes = Vec::new();
             IdentifierPart::encode(&[part], &mut |piece| bytes.extend_from_slice(piece));
             bytes.split_off(9)

@@ -7,9 +7,12 @@ use smallvec::SmallVec;
 
 use super::{
     Identifier, IdentifierEntry, IdentifierHasher, IdentifierPart, IdentifierSource,
-    MAX_IDENTIFYING_VALUE, MAX_PARTS,
+    MAX_IDENTIFYING_VALUE, MAX_PARTS, read::Found,
 };
-use crate::{policy::RequestView, ratelimit::Cost};
+use crate::{
+    policy::{Consumers, RequestView},
+    ratelimit::Cost,
+};
 
 /// The sources that a policy tries in order, and what happens when none has a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,23 +64,43 @@ pub enum Refusal {
     IdentifierRequired(Box<[IdentifierSource]>),
 }
 
+/// Who is counted, and how that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted<'c> {
+    /// The value that is counted.
+    pub identifier: Identifier,
+    /// The place of the entry that had a value; one past the last where none had.
+    pub entry: usize,
+    /// The plan of the consumer, if it is one.
+    pub plan: Option<&'c str>,
+}
+
 impl IdentifierRule {
     /// Who is counted; `None` if this policy does not ask about the request.
     ///
     /// # Errors
     /// A [`Refusal`] for an identity that cannot be taken as sent, or that is required and missing.
-    pub fn identify(
+    pub fn identify<'c>(
         &self,
         view: &RequestView<'_>,
         hasher: &IdentifierHasher,
-    ) -> Result<Option<Identifier>, Refusal> {
-        for entry in &self.entries {
-            if let Some(identifier) = entry.identify(view, hasher)? {
-                return Ok(Some(identifier));
+        consumers: &'c Consumers,
+    ) -> Result<Option<Counted<'c>>, Refusal> {
+        for (place, entry) in self.entries.iter().enumerate() {
+            if let Some((identifier, plan)) = entry.identify(view, hasher, consumers)? {
+                return Ok(Some(Counted {
+                    identifier,
+                    entry: place,
+                    plan,
+                }));
             }
         }
         match self.missing {
-            MissingIdentifier::ClientIp => Ok(Some(hasher.client(view.client))),
+            MissingIdentifier::ClientIp => Ok(Some(Counted {
+                identifier: hasher.client(view.client),
+                entry: self.entries.len(),
+                plan: None,
+            })),
             MissingIdentifier::Allow => Ok(None),
             MissingIdentifier::Deny => Err(Refusal::IdentifierRequired(self.required())),
         }
@@ -91,6 +114,20 @@ impl IdentifierRule {
         self.entries.iter().any(is_key)
     }
 
+    /// Whether any request is counted by a consumer, and nothing else.
+    pub fn counts_lone_consumers(&self) -> bool {
+        let is_consumer = |entry: &IdentifierEntry| {
+            matches!(entry, IdentifierEntry::One(IdentifierSource::Consumer(_)))
+        };
+        self.entries.iter().any(is_consumer)
+    }
+
+    /// Whether any request is counted by a consumer, alone or together with others.
+    pub fn counts_consumers(&self) -> bool {
+        let mut sources = self.entries.iter().flat_map(IdentifierEntry::sources);
+        sources.any(|source| matches!(source, IdentifierSource::Consumer(_)))
+    }
+
     /// Whether any request is counted by a hash: of a key, or of anything else but an address alone.
     pub fn counts_hashes(&self) -> bool {
         self.entries.iter().any(|entry| *entry != ADDRESS)
@@ -98,8 +135,12 @@ impl IdentifierRule {
 
     /// Whether any request is counted by its client's address alone: by a source, or for want of another.
     pub fn counts_addresses(&self) -> bool {
-        let by_default = self.missing == MissingIdentifier::ClientIp && !self.is_never_missing();
-        self.entries.contains(&ADDRESS) || by_default
+        self.entries.contains(&ADDRESS) || self.falls_back()
+    }
+
+    /// Whether a request without a value in any entry is counted by its address.
+    pub fn falls_back(&self) -> bool {
+        self.missing == MissingIdentifier::ClientIp && !self.is_never_missing()
     }
 
     /// Whether any request is counted as `identifier`, going by its kind.
@@ -127,26 +168,26 @@ impl IdentifierRule {
 }
 
 impl IdentifierEntry {
-    fn identify(
+    /// The identifier, and the plan of the consumer in it.
+    fn identify<'c>(
         &self,
         view: &RequestView<'_>,
         hasher: &IdentifierHasher,
-    ) -> Result<Option<Identifier>, Refusal> {
-        let sources = match self {
-            Self::One(source) => {
-                let part = source.read(view, hasher)?;
-                return Ok(part.map(|part| hasher.identifier(&[part])));
-            }
-            Self::All(sources) => sources,
-        };
+        consumers: &'c Consumers,
+    ) -> Result<Option<(Identifier, Option<&'c str>)>, Refusal> {
+        let mut plan = None;
         let mut parts: SmallVec<[IdentifierPart<'_>; MAX_PARTS]> = SmallVec::new();
-        for source in sources {
-            match source.read(view, hasher)? {
-                Some(part) => parts.push(part),
+        for source in self.sources() {
+            match source.read(view, hasher, consumers)? {
+                Some(Found::Part(part)) => parts.push(part),
+                Some(Found::Consumer(consumer)) => {
+                    plan = consumer.plan.as_deref();
+                    parts.push(IdentifierPart::Consumer(consumer));
+                }
                 None => return Ok(None),
             }
         }
-        Ok(Some(hasher.identifier(&parts)))
+        Ok(Some((hasher.identifier(&parts), plan)))
     }
 }
 
@@ -158,7 +199,9 @@ struct Told<'a>(&'a IdentifierSource);
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            IdentifierSource::Header(name) => write!(f, "the header {name}"),
+            IdentifierSource::Header(name) | IdentifierSource::Consumer(name) => {
+                write!(f, "the header {name}")
+            }
             IdentifierSource::Cookie(name) => write!(f, "the cookie {name}"),
             IdentifierSource::Query(name) => write!(f, "the query parameter {name}"),
             IdentifierSource::Host => f.write_str("the host"),
@@ -227,7 +270,10 @@ mod tests {
             client,
             peer_is_trusted: false,
         };
-        rule.identify(&view, &IdentifierHasher::new(Some("a secret"), 64))
+        let hasher = IdentifierHasher::new(Some("a secret"), 64);
+        let consumers = Consumers::default();
+        let counted = rule.identify(&view, &hasher, &consumers)?;
+        Ok(counted.map(|counted| counted.identifier))
     }
 
     fn counted(rule: &IdentifierRule, client: &str, headers: &[(&str, &str)]) -> String {

@@ -9,6 +9,9 @@ use http::HeaderName;
 pub enum IdentifierSource {
     /// The value of a request header, an API key; an auth scheme (`Bearer`) before it is stripped.
     Header(HeaderName),
+    /// The consumer that has the key in a request header; written like [`Self::Header`], and this where the header is
+    /// one that holds the keys of consumers.
+    Consumer(HeaderName),
     /// The value of a cookie; its name's case matters (RFC 6265).
     Cookie(Box<str>),
     /// The value of a query parameter; its name, decoded. Case matters.
@@ -43,12 +46,30 @@ impl IdentifierSource {
     pub const fn is_never_missing(&self) -> bool {
         match self {
             Self::Path | Self::Method | Self::Constant | Self::ClientIp => true,
-            Self::Header(_) | Self::Cookie(_) | Self::Query(_) | Self::Host => false,
+            Self::Header(_) | Self::Consumer(_) | Self::Cookie(_) | Self::Query(_) | Self::Host => {
+                false
+            }
         }
     }
 }
 
 impl IdentifierEntry {
+    /// Takes the values of these headers for keys of consumers.
+    pub fn look_for_consumers_in(&mut self, headers: &[HeaderName]) {
+        let sources = match self {
+            Self::One(source) => std::slice::from_mut(source),
+            Self::All(sources) => sources,
+        };
+        for source in sources {
+            match source {
+                IdentifierSource::Header(name) if headers.contains(name) => {
+                    *source = IdentifierSource::Consumer(name.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Its sources.
     pub fn sources(&self) -> &[IdentifierSource] {
         match self {
@@ -77,7 +98,7 @@ impl IdentifierEntry {
 impl fmt::Display for IdentifierSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Header(name) | Self::Consumer(name) => write!(f, "header:{name}"),
             Self::Cookie(name) => write!(f, "cookie:{name}"),
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Host => f.write_str("host"),
