@@ -2,8 +2,8 @@
 //! this module sees YAML.
 //!
 //! In reading order: `tree` keeps the place of every word and `agree` has serde_yaml confirm it, `substitute`
-//! puts variables in, `section` and `field` read settings and collect every fault, `leaf` and `duration` say what
-//! words mean, `build` makes the settings, and [`ConfigError`] is what a person sees. What a setting does
+//! puts variables and files in, `section` and `field` read settings and collect every fault, `leaf` and
+//! `duration` say what words mean, `build` makes the settings, and [`ConfigError`] is what a person sees. What a setting does
 //! is its component's: each owns its `Settings`. `watch` sees when files change. Nothing here reads the environment.
 
 mod agree;
@@ -22,7 +22,7 @@ use std::{fs::File, io::Read as _, path};
 
 pub use error::{ConfigError, Fault, Path, Place, Problem};
 pub use leaf::Choice;
-pub use substitute::{Environment, VariableError};
+pub use substitute::{Environment, Files, VariableError};
 pub use values::{Values, needs_restart};
 
 use self::section::NamedFiles;
@@ -61,6 +61,8 @@ pub struct Config {
     pub hasher: IdentifierHasher,
     /// How log lines are written.
     pub log: LogSettings,
+    /// The files whose text was put into values by `${file:…}`, each once, as they are written there.
+    pub files: Vec<path::PathBuf>,
     /// What is allowed and still worth a word: printed by `check`, logged by `run`.
     pub warnings: Vec<String>,
     /// What it was read from.
@@ -84,19 +86,23 @@ impl Config {
     /// than [`MAX_BYTES`], or no UTF-8.
     pub fn load(path: &path::Path, env: &Environment<'_>) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        match read(path) {
-            Ok(text) => parse(&text, &name, env, NamedFiles::Read),
+        match read(path, MAX_BYTES) {
+            Ok(text) => {
+                let files = |path: &path::Path| read(path, MAX_SECRET_BYTES);
+                parse(&text, &name, env, &files, NamedFiles::Read)
+            }
             Err(problem) => Err(whole_file(&name, problem)),
         }
     }
 
     /// The configuration in `text`, which faults call `file`; `env` as in [`Self::load`]. The files that it
-    /// names are not looked into.
+    /// names are not looked into: in the place of `${file:…}` stands [`PLACEHOLDER`].
     ///
     /// # Errors
     /// Every fault of the text.
     pub fn parse(text: &str, file: &str, env: &Environment<'_>) -> Result<Self, ConfigError> {
-        parse(text, file, env, NamedFiles::Elsewhere)
+        let files = |_: &path::Path| Ok(PLACEHOLDER.to_owned());
+        parse(text, file, env, &files, NamedFiles::Elsewhere)
     }
 }
 
@@ -104,6 +110,7 @@ fn parse(
     text: &str,
     file: &str,
     env: &Environment<'_>,
+    files: &Files<'_>,
     named_files: NamedFiles,
 ) -> Result<Config, ConfigError> {
     if text.len() > MAX_BYTES {
@@ -126,25 +133,29 @@ fn parse(
     if faults.is_empty() {
         faults.extend(agree::agree(text, &tree).err());
     }
-    let reading = section::Reading::new(env, named_files, faults);
+    let reading = section::Reading::new(env, files, named_files, faults);
     let config = reading.root(&tree, build::build).flatten();
-    let (faults, values) = reading.finish();
+    let (faults, values, files) = reading.finish();
     match config {
-        Some(config) if faults.is_empty() => Ok(Config { values, ..config }),
+        Some(config) if faults.is_empty() => Ok(Config {
+            values,
+            files,
+            ..config
+        }),
         _ => Err(failed(faults)),
     }
 }
 
-fn read(path: &path::Path) -> Result<String, Problem> {
+/// The text at `path`, of at most `limit` bytes.
+fn read(path: &path::Path, limit: usize) -> Result<String, Problem> {
     let unreadable = |error: std::io::Error| Problem::Unreadable(error.to_string());
     let file = File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    let limit = MAX_BYTES as u64 + 1;
-    file.take(limit)
+    file.take(limit as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
-    if bytes.len() > MAX_BYTES {
-        return Err(Problem::TooLarge { limit: MAX_BYTES });
+    if bytes.len() > limit {
+        return Err(Problem::TooLarge { limit });
     }
     String::from_utf8(bytes).map_err(|_| Problem::Encoding)
 }
@@ -164,3 +175,9 @@ fn whole_file(file: &str, problem: Problem) -> ConfigError {
 
 /// The largest file that is read: as much as a Kubernetes ConfigMap can hold.
 pub const MAX_BYTES: usize = 1 << 20;
+
+/// The largest file that `${file:…}` puts into a value: far more than a password, a key or a URL.
+pub const MAX_SECRET_BYTES: usize = 64 << 10;
+
+/// What stands in for a file that is not looked into: a word that is a number, a name and a password.
+pub const PLACEHOLDER: &str = "1";

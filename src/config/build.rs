@@ -60,6 +60,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         hasher: identity.hasher,
         log: log?,
         warnings,
+        files: Vec::new(),
         values: Values::default(),
     })
 }
