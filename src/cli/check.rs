@@ -9,6 +9,7 @@ use std::{
 use crate::{
     config::{Choice as _, Config, ConfigError, Environment},
     policy::{Apply, Charge, ClientRule, Gate, IdentifierSource, Policy, TrustedProxies},
+    store::Topology,
 };
 
 /// Prints the policies in force, the warnings, and `<path>: ok` to `out`.
@@ -18,7 +19,14 @@ use crate::{
 pub fn check(path: &Path, env: &Environment<'_>, out: &mut dyn Write) -> Result<(), CheckError> {
     let config = Config::load(path, env)?;
     match &config.redis {
-        Some(redis) => writeln!(out, "counters in Redis, namespace {}", redis.namespace)?,
+        Some(redis) => {
+            let place = match &redis.topology {
+                Topology::Single => "Redis",
+                Topology::Sentinel(_) => "Redis, found by Sentinel",
+                Topology::Cluster(_) => "Redis Cluster",
+            };
+            writeln!(out, "counters in {place}, namespace {}", redis.namespace)?;
+        }
         None => writeln!(out, "counters in memory")?,
     }
     if let Some(client) = client(&config.clients) {

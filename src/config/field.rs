@@ -74,6 +74,10 @@ impl<'a> Field<'a> {
                 });
                 Some(fields.filter_map(&mut read).collect())
             }
+            Value::Mapping(_) => {
+                let hint = "begin each item with a -, and write what names it into the item";
+                self.found(Shown::Yes, &accepted, Some(hint.to_owned()))
+            }
             _ => self.found(Shown::Yes, &accepted, None),
         }
     }

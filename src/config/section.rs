@@ -242,7 +242,9 @@ impl<'a> Section<'a> {
                 let problem = Problem::UnknownKey {
                     known: self.known.clone(),
                 };
-                let hint = nearest(&entry.key, self.known.iter().copied());
+                let hint = misplaced(&self.path, &entry.key)
+                    .map(str::to_owned)
+                    .or_else(|| nearest(&entry.key, self.known.iter().copied()));
                 let path = self.path.key(&entry.key);
                 self.reading.fault(entry.place, path, problem, hint);
             }
@@ -256,4 +258,15 @@ impl<'a> Section<'a> {
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         Some(Field::new(&entry.node, self.path.key(key), self.reading))
     }
+}
+
+/// What to do about a key that exists, but not in the mapping at `path`.
+fn misplaced(path: &Path, key: &str) -> Option<&'static str> {
+    let path = path.to_string();
+    if path.ends_with(".not") && key == "not" {
+        return Some("there is no not of a not; list what is to match under match itself");
+    }
+    let apply = nearest(key, ["apply"]).is_some();
+    (apply && path.starts_with("policies"))
+        .then_some("apply is for all policies: write it at the top, beside policies")
 }

@@ -77,8 +77,8 @@ fn closes_nothing(after: &str) -> bool {
 /// The text of a file without one line end.
 fn content(path: &path::Path, files: &Files<'_>) -> Result<String, VariableError> {
     let mut text = files(path).map_err(|problem| VariableError::File {
-        path: path.display().to_string(),
-        problem: problem.to_string(),
+        path: path.display().to_string().into(),
+        problem: problem.to_string().into(),
     })?;
     if text.ends_with('\n') {
         text.pop();
@@ -138,9 +138,9 @@ pub enum VariableError {
     #[error("the file {path:?}: {problem}")]
     File {
         /// As it is written.
-        path: String,
+        path: Box<str>,
         /// The operating system's words, or what is wrong with what it holds, which is not told.
-        problem: String,
+        problem: Box<str>,
     },
 }
 
@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn a_file_that_is_gone_and_a_path_that_can_not_be_meant_are_refused() {
         let gone = VariableError::File {
-            path: "/gone".to_owned(),
-            problem: "cannot be read: gone".to_owned(),
+            path: "/gone".into(),
+            problem: "cannot be read: gone".into(),
         };
         assert_eq!(put_in("a${file:/gone}"), Err(gone));
         for text in [
