@@ -2,8 +2,8 @@
 //! this module sees YAML.
 //!
 //! In reading order: `tree` keeps the place of every word and `agree` has serde_yaml confirm it, `substitute`
-//! puts variables in, `section` and `field` read settings and collect every fault, `leaf` and `duration` say what
-//! words mean, `build` makes the settings, and [`ConfigError`] is what a person sees. What a setting does
+//! puts variables and files in, `section` and `field` read settings and collect every fault, `leaf` and
+//! `duration` say what words mean, `build` makes the settings, and [`ConfigError`] is what a person sees. What a setting does
 //! is its component's: each owns its `Settings`. `watch` sees when files change. Nothing here reads the environment.
 
 mod agree;
@@ -24,7 +24,7 @@ use std::{collections::HashSet, fs::File, io::Read as _, path};
 pub use consumers::{ConsumersSettings, consumer_name};
 pub use error::{ConfigError, Fault, Path, Place, Problem};
 pub use leaf::{Choice, name};
-pub use substitute::{Environment, VariableError};
+pub use substitute::{Environment, Files, VariableError};
 pub use values::{Values, needs_restart};
 
 use self::section::NamedFiles;
@@ -69,6 +69,8 @@ pub struct Config {
     pub consumers: Consumers,
     /// How log lines are written.
     pub log: LogSettings,
+    /// The other files that it was read from: of consumers, and those that `${file:…}` puts into values.
+    pub files: Vec<path::PathBuf>,
     /// What is allowed and still worth a word: printed by `check`, logged by `run`.
     pub warnings: Vec<String>,
     /// What it was read from.
@@ -88,14 +90,10 @@ impl Config {
     /// The configuration in the file at `path`; `env` tells the value of an environment variable.
     ///
     /// # Errors
-    /// Every fault of the file, one of no use that it names included, or that it cannot be read, is larger
+    /// Every fault of the file, those of files that it names included, or that it cannot be read, is larger
     /// than [`MAX_BYTES`], or no UTF-8.
     pub fn load(path: &path::Path, env: &Environment<'_>) -> Result<Self, ConfigError> {
-        let name = path.display().to_string();
-        match read(path, MAX_BYTES) {
-            Ok(text) => parse(&text, &name, env, NamedFiles::Read, true),
-            Err(problem) => Err(whole_file(&name, problem)),
-        }
+        load(path, env, Consumed::Yes)
     }
 
     /// As [`Self::load`], without looking for consumers: who makes the first entry of their file has none yet.
@@ -106,11 +104,21 @@ impl Config {
         path: &path::Path,
         env: &Environment<'_>,
     ) -> Result<Self, ConfigError> {
-        let name = path.display().to_string();
-        match read(path, MAX_BYTES) {
-            Ok(text) => parse(&text, &name, env, NamedFiles::Read, false),
-            Err(problem) => Err(whole_file(&name, problem)),
-        }
+        load(path, env, Consumed::No)
+    }
+
+    /// The configuration in `text`, which faults call `file`; `env` as in [`Self::load`]. The files that it
+    /// names are not looked into: in the place of `${file:…}` stands [`PLACEHOLDER`], and nobody is a consumer.
+    ///
+    /// # Errors
+    /// Every fault of the text.
+    pub fn parse(text: &str, file: &str, env: &Environment<'_>) -> Result<Self, ConfigError> {
+        let around = Around {
+            env,
+            files: &|_| Ok(PLACEHOLDER.to_owned()),
+            named_files: NamedFiles::Elsewhere,
+        };
+        parse(text, file, &around, Consumed::No)
     }
 
     /// A warning for each consumer that a setting names and the list does not.
@@ -122,126 +130,170 @@ impl Config {
             .map(|(path, name)| format!("{path}: no consumer has the name {name}, so far"))
             .collect()
     }
+}
 
-    /// The other files that it was read from.
-    pub fn files(&self) -> impl Iterator<Item = &path::Path> {
-        let consumers = self.consumers_settings.iter();
-        consumers.map(|settings| settings.file.as_path())
-    }
+/// Whether the file of consumers is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Consumed {
+    Yes,
+    No,
+}
 
-    /// The configuration in `text`, which faults call `file`; `env` as in [`Self::load`]. The files that it
-    /// names are not looked into.
-    ///
-    /// # Errors
-    /// Every fault of the text.
-    pub fn parse(text: &str, file: &str, env: &Environment<'_>) -> Result<Self, ConfigError> {
-        parse(text, file, env, NamedFiles::Elsewhere, false)
-    }
+/// What a text is read among.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    env: &'a Environment<'a>,
+    files: &'a Files<'a>,
+    named_files: NamedFiles,
+}
+
+/// What one file holds, if it is a mapping, and what is wrong with it, which may be nothing.
+struct Reading<T> {
+    built: Option<T>,
+    values: Values,
+    error: ConfigError,
+}
+
+fn load(
+    path: &path::Path,
+    env: &Environment<'_>,
+    consumed: Consumed,
+) -> Result<Config, ConfigError> {
+    let name = path.display().to_string();
+    let text = read(path, MAX_BYTES).map_err(|problem| whole_file(&name, problem))?;
+    let around = Around {
+        env,
+        files: &|path| read(path, MAX_SECRET_BYTES),
+        named_files: NamedFiles::Read,
+    };
+    parse(&text, &name, &around, consumed)
 }
 
 fn parse(
     text: &str,
     file: &str,
-    env: &Environment<'_>,
-    named_files: NamedFiles,
-    with_consumers: bool,
+    around: &Around<'_>,
+    consumed: Consumed,
 ) -> Result<Config, ConfigError> {
-    let (config, mut error) = parse_file(text, file, MAX_BYTES, env, named_files, build::build);
-    let Some((mut config, mut values)) =
-        config.and_then(|(config, values)| Some((config?, values)))
-    else {
+    let reading = parse_file(text, file, MAX_BYTES, around, build::build);
+    let (mut values, mut error) = (reading.values, reading.error);
+    let Some(mut config) = reading.built.flatten() else {
         return Err(error);
     };
     if let Some(settings) = &config.consumers_settings {
         config.consumers = Consumers::new(settings.headers.clone());
-        if with_consumers {
-            let (consumers, its_error) = load_consumers(&config, settings, env, &mut values);
-            config.consumers = consumers;
-            if !its_error.faults.is_empty() {
-                error.named.push(its_error);
+        if consumed == Consumed::Yes {
+            error.files.push(settings.file.clone());
+            let list = load_consumers(&config, settings, around, &mut values);
+            config.consumers = list.built.unwrap_or_default();
+            error.files.extend_from_slice(&list.error.files);
+            if !list.error.faults.is_empty() {
+                error.named.push(list.error);
             }
             config.warnings.extend(config.unknown_consumers());
         }
     }
     if error.faults.is_empty() && error.named.is_empty() {
-        Ok(Config { values, ..config })
+        let files = error.files;
+        Ok(Config {
+            values,
+            files,
+            ..config
+        })
     } else {
         Err(error)
     }
 }
 
-/// The consumers in the file that `settings` name, and its faults, which may be none. The whole of it is one of
-/// the `values`.
+/// The consumers in the file that `settings` name. The whole of its text is one of the `values`.
 fn load_consumers(
     config: &Config,
     settings: &ConsumersSettings,
-    env: &Environment<'_>,
+    around: &Around<'_>,
     values: &mut Values,
-) -> (Consumers, ConfigError) {
+) -> Reading<Consumers> {
     let name = settings.file.display().to_string();
-    let text = match read(&settings.file, consumers::MAX_BYTES) {
+    let limit = consumers::MAX_BYTES;
+    let text = match read(&settings.file, limit) {
         Ok(text) => text,
-        Err(problem) => return (Consumers::default(), whole_file(&name, problem)),
+        Err(problem) => {
+            return Reading {
+                built: None,
+                values: Values::default(),
+                error: whole_file(&name, problem),
+            };
+        }
     };
     let path = Path::default().key("identity").key("consumers");
     values.add(&path.key("content"), &text, false);
     let plans = config.policies.iter();
     let plans = plans.flat_map(|policy| policy.tiers.plans()).cloned();
     let plans = plans.collect();
-    let read =
-        |root: &mut section::Section<'_>| consumers::read(root, settings, &plans, &config.hasher);
-    let limit = consumers::MAX_BYTES;
-    let (consumers, error) = parse_file(&text, &name, limit, env, NamedFiles::Read, read);
-    let consumers = consumers.map(|(consumers, _)| consumers);
-    (consumers.unwrap_or_default(), error)
+    parse_file(&text, &name, limit, around, |root| {
+        consumers::read(root, settings, &plans, &config.hasher)
+    })
 }
 
-/// What `build` makes of one file and the values read for it, if it is a mapping; and its faults, which may be none.
+/// What `build` makes of one file.
 fn parse_file<T>(
     text: &str,
     file: &str,
     limit: usize,
-    env: &Environment<'_>,
-    named_files: NamedFiles,
+    around: &Around<'_>,
     build: impl FnOnce(&mut section::Section<'_>) -> T,
-) -> (Option<(T, Values)>, ConfigError) {
+) -> Reading<T> {
+    let failed = |error| Reading {
+        built: None,
+        values: Values::default(),
+        error,
+    };
     if text.len() > limit {
-        return (None, whole_file(file, Problem::TooLarge { limit }));
+        return failed(whole_file(file, Problem::TooLarge { limit }));
     }
     // The byte order mark that some editors write; YAML parsers disagree about it.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let with = |faults| ConfigError {
+    let with = |faults, files| ConfigError {
         file: file.to_owned(),
         faults,
         named: Vec::new(),
+        files,
     };
     let mut faults = Vec::new();
     let tree = match tree::read(text, &mut faults) {
         Ok(tree) => tree,
         Err(fault) => {
             faults.push(fault);
-            return (None, with(faults));
+            return failed(with(faults, Vec::new()));
         }
     };
     if faults.is_empty() {
         faults.extend(agree::agree(text, &tree).err());
     }
-    let reading = section::Reading::new(env, named_files, faults);
+    let Around {
+        env,
+        files,
+        named_files,
+    } = *around;
+    let reading = section::Reading::new(env, files, named_files, faults);
     let built = reading.root(&tree, build);
-    let (faults, values) = reading.finish();
-    (built.map(|built| (built, values)), with(faults))
+    let (faults, values, files) = reading.finish();
+    Reading {
+        built,
+        values,
+        error: with(faults, files),
+    }
 }
 
-fn read(path: &path::Path, most: usize) -> Result<String, Problem> {
+/// The text at `path`, of at most `limit` bytes.
+fn read(path: &path::Path, limit: usize) -> Result<String, Problem> {
     let unreadable = |error: std::io::Error| Problem::Unreadable(error.to_string());
     let file = File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    let limit = most as u64 + 1;
-    file.take(limit)
+    file.take(limit as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
-    if bytes.len() > most {
-        return Err(Problem::TooLarge { limit: most });
+    if bytes.len() > limit {
+        return Err(Problem::TooLarge { limit });
     }
     String::from_utf8(bytes).map_err(|_| Problem::Encoding)
 }
@@ -257,8 +309,15 @@ fn whole_file(file: &str, problem: Problem) -> ConfigError {
         file: file.to_owned(),
         faults: vec![fault],
         named: Vec::new(),
+        files: Vec::new(),
     }
 }
 
 /// The largest file that is read: as much as a Kubernetes ConfigMap can hold.
 pub const MAX_BYTES: usize = 1 << 20;
+
+/// The largest file that `${file:…}` puts into a value: far more than a password, a key or a URL.
+pub const MAX_SECRET_BYTES: usize = 64 << 10;
+
+/// What stands in for a file that is not looked into: a word that is a number, a name and a password.
+pub const PLACEHOLDER: &str = "1";

@@ -247,6 +247,12 @@ fn what_is_allowed_and_risky_is_warned_about() {
         matches!(told.as_slice(), [one] if one.contains("counts alone")),
         "{told:?}"
     );
+    let told =
+        warnings("policies: [{name: a, limits: [10/1m], match: {method: [GTE, PUT, MKCOL]}}]");
+    assert_eq!(
+        told,
+        ["policy a: GTE is no registered method; did you mean GET?"]
+    );
     let everybody = "identity: {trusted_proxies: [0.0.0.0/0]}";
     let told = warnings(&format!(
         "{everybody}\npolicies: [{{name: a, limits: [10/1m]}}]"

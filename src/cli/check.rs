@@ -14,6 +14,7 @@ use crate::{
         Apply, Charge, ClientRule, CostHeader, CostRule, Gate, NamedLimit, Policy, Tier,
         TrustedProxies,
     },
+    store::Topology,
 };
 
 /// Prints the policies in force, the warnings, and `<path>: ok` to `out`.
@@ -23,7 +24,14 @@ use crate::{
 pub fn check(path: &Path, env: &Environment<'_>, out: &mut dyn Write) -> Result<(), CheckError> {
     let config = Config::load(path, env)?;
     match &config.redis {
-        Some(redis) => writeln!(out, "counters in Redis, namespace {}", redis.namespace)?,
+        Some(redis) => {
+            let place = match &redis.topology {
+                Topology::Single => "Redis",
+                Topology::Sentinel(_) => "Redis, found by Sentinel",
+                Topology::Cluster(_) => "Redis Cluster",
+            };
+            writeln!(out, "counters in {place}, namespace {}", redis.namespace)?;
+        }
         None => writeln!(out, "counters in memory")?,
     }
     if let Some(client) = client(&config.clients) {

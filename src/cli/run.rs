@@ -87,18 +87,14 @@ fn load(path: &Path, env: &Environment<'_>, watch: &mut Watch) -> Result<Config,
     loop {
         watch.about_to_read(files.clone());
         let read = Config::load(path, env);
-        let named: Vec<PathBuf> = match &read {
-            Ok(config) => config.files().map(Path::to_owned).collect(),
-            Err(error) => error
-                .named
-                .iter()
-                .map(|named| PathBuf::from(&named.file))
-                .collect(),
+        let named = match &read {
+            Ok(config) => &config.files,
+            Err(error) => &error.files,
         };
         let known = files.len();
         for file in named {
-            if !files.contains(&file) {
-                files.push(file);
+            if !files.contains(file) {
+                files.push(file.clone());
             }
         }
         if files.len() == known {

@@ -67,6 +67,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         consumers: Consumers::default(),
         log: log?,
         warnings,
+        files: Vec::new(),
         values: Values::default(),
     })
 }

@@ -3,7 +3,7 @@
 //! A fault says where it is, what was found, what is accepted and, where that helps, what to write
 //! instead. No fault holds a value of a key that may be secret: those are left out where faults are made.
 
-use std::fmt;
+use std::{fmt, path::PathBuf};
 
 /// Every fault of a configuration, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct ConfigError {
     pub faults: Vec<Fault>,
     /// Those of files that it names.
     pub named: Vec<Self>,
+    /// Those files that it was read from, or was to be: should one of them change, it may do.
+    pub files: Vec<PathBuf>,
 }
 
 /// One thing that is wrong.

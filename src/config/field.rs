@@ -6,7 +6,7 @@ use super::{
     error::{Path, Problem, quoted},
     leaf::Rejected,
     section::{Reading, Section},
-    substitute::substitute,
+    substitute::{VariableError, substitute},
     tree::{Node, Value},
 };
 
@@ -107,6 +107,10 @@ impl<'a> Field<'a> {
                 });
                 Some(fields.filter_map(&mut read).collect())
             }
+            Value::Mapping(_) => {
+                let hint = "begin each item with a -, and write what names it into the item";
+                self.found(Shown::Yes, &accepted, Some(hint.to_owned()))
+            }
             _ => self.found(Shown::Yes, &accepted, None),
         }
     }
@@ -123,14 +127,22 @@ impl<'a> Field<'a> {
             return self.found(shown, "a value", Some(hint.to_owned()));
         }
         let written = text;
-        let text = match substitute(written, self.reading.env) {
-            Ok(text) => text,
+        let substituted = match substitute(written, self.reading.env, self.reading.files) {
+            Ok(substituted) => substituted,
             Err(error) => {
+                if let VariableError::File { path, .. } = &error {
+                    self.reading.note_files(vec![path.as_ref().into()]);
+                }
                 self.fault(error.into(), None);
                 return None;
             }
         };
-        let hidden = matches!(shown, Shown::No) || has_userinfo(&text);
+        let text = substituted.text;
+        // A file is written into a value to keep it secret, so neither it nor what a hint would make of it is
+        // shown, whatever the key.
+        let secret = !substituted.files.is_empty();
+        self.reading.note_files(substituted.files);
+        let hidden = secret || matches!(shown, Shown::No) || has_userinfo(&text);
         self.reading.value(&self.path, &text, hidden);
         match parse(&text).map_err(Rejected::from) {
             Ok(value) => Some(value),
@@ -140,8 +152,13 @@ impl<'a> Field<'a> {
                     true => quoted(&text),
                     false => format!("{} from {}", quoted(&text), quoted(written)),
                 };
-                let accepted = rejected.accepted;
-                self.fault(Problem::Found { found, accepted }, rejected.hint);
+                let told = text.len() >= TELLING && rejected.accepted.contains(&*text);
+                let accepted = match secret && told {
+                    true => "it is not accepted here".to_owned(),
+                    false => rejected.accepted,
+                };
+                let hint = rejected.hint.filter(|_| !secret);
+                self.fault(Problem::Found { found, accepted }, hint);
                 None
             }
         }
@@ -183,6 +200,9 @@ enum Shown {
 fn has_userinfo(text: &str) -> bool {
     text.contains("://") && text.contains('@')
 }
+
+/// From how many bytes on a text that is in a message is there because it was put there.
+const TELLING: usize = 3;
 
 /// How YAML writes that there is no value.
 const NOTHING: [&str; 5] = ["", "~", "null", "Null", "NULL"];

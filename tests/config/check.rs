@@ -73,3 +73,30 @@ fn check_prints_nothing_of_a_faulty_configuration_and_returns_its_faults() {
     assert_eq!(error.faults.len(), 16);
     assert!(out.is_empty());
 }
+
+#[test]
+fn check_tells_how_the_server_of_the_counters_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("config.yaml");
+    for (section, expected) in [
+        ("", "counters in Redis, namespace default"),
+        (
+            ", sentinel: {addresses: [s]}",
+            "counters in Redis, found by Sentinel, namespace default",
+        ),
+        (
+            ", cluster: {}",
+            "counters in Redis Cluster, namespace default",
+        ),
+    ] {
+        let text = format!(
+            "upstream: {{address: app:3000}}\npolicies: [{{name: p, limits: [1/1s]}}]\n\
+             store: {{url: 'redis://r'{section}}}"
+        );
+        fs::write(&path, text).expect("written");
+        let mut out = Vec::new();
+        check(&path, &env, &mut out).expect("ok");
+        let told = String::from_utf8(out).expect("text");
+        assert_eq!(told.lines().next(), Some(expected));
+    }
+}

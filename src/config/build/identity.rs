@@ -4,6 +4,7 @@ use std::{cell::RefCell, path::PathBuf};
 
 use http::HeaderName;
 
+use super::upstream::is_host;
 use crate::{
     config::{
         ConsumersSettings, Path, consumer_name,
@@ -154,7 +155,11 @@ pub fn ranges(field: Field<'_>, example: &str) -> Option<Vec<Cidr>> {
     let mut seen = Vec::new();
     field.list(example, |item| {
         item.word(|text| {
-            let range: Cidr = text.parse()?;
+            let range: Cidr = text.parse().map_err(|error| {
+                let name = is_host(text) && text.bytes().any(|byte| byte.is_ascii_alphabetic());
+                let hint = "names are not resolved here: write the addresses, or their range";
+                Rejected::from(error).hint(name.then(|| hint.to_owned()))
+            })?;
             if seen.contains(&range) {
                 return Err(Rejected::new("each range stands once, and this one did"));
             }

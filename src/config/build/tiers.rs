@@ -184,9 +184,13 @@ fn limits(field: Field<'_>) -> Option<Vec<Limit>> {
     })
 }
 
-/// What was meant by a window in words, `100/minute`.
+/// What was meant by a window in words: `100/minute`, `100 per minute`, `100rpm`.
 fn limit_hint(text: &str) -> Option<String> {
-    let (quota, window) = text.split_once('/')?;
+    let (quota, window) = text
+        .split_once('/')
+        .or_else(|| text.split_once(" per "))
+        .or_else(|| Some((text.strip_suffix("rps")?, "s")))
+        .or_else(|| Some((text.strip_suffix("rpm")?, "m")))?;
     let window = match window.trim().trim_end_matches('s') {
         "" | "sec" | "second" => "1s",
         "m" | "min" | "minute" => "1m",

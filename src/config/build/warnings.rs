@@ -1,8 +1,9 @@
 //! What is allowed and still worth a word. Nothing here stops a start.
 
 use super::{gate::Lists, identity::Identity, store::Store};
-use crate::policy::{
-    Apply, Charge, HostPattern, IdentifierSource, MatchRule, Mode, PathPattern, Policy,
+use crate::{
+    config::leaf::nearest,
+    policy::{Apply, Charge, HostPattern, IdentifierSource, MatchRule, Mode, PathPattern, Policy},
 };
 
 /// The warnings about where counters live, under whose name, and about `policies`.
@@ -38,6 +39,10 @@ pub fn of(
         ));
     }
     for policy in policies {
+        let MatchRule { all, none } = &policy.matches;
+        for method in all.methods.iter().chain(&none.methods) {
+            warnings.extend(unregistered(&policy.name, method.as_str()));
+        }
         if policy.mode == Mode::Enforce {
             warnings.extend(never_admits(policy));
         }
@@ -58,6 +63,17 @@ pub fn of(
         }
     }
     warnings
+}
+
+/// A method that nobody registered is more likely a slip than one that clients use.
+fn unregistered(policy: &str, method: &str) -> Option<String> {
+    if METHODS.contains(&method) {
+        return None;
+    }
+    let meant = nearest(method, METHODS).map_or(String::new(), |hint| format!("; {hint}"));
+    Some(format!(
+        "policy {policy}: {method} is no registered method{meant}"
+    ))
 }
 
 fn never_admits(policy: &Policy) -> Option<String> {
@@ -148,3 +164,45 @@ const ALL_BLOCKED: &str =
 
 const FIXED_KEY: &str = "identity.secret is not set: a fixed key is used, so whoever reads Redis can \
      guess API keys offline; set the same secret on every proxy that shares the Redis";
+
+/// Those of the IANA registry (RFC 9110, section 16.1) without its reserved ones, the common ones first.
+const METHODS: [&str; 38] = [
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "OPTIONS",
+    "PATCH",
+    "CONNECT",
+    "TRACE",
+    "QUERY",
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "COPY",
+    "LABEL",
+    "LINK",
+    "LOCK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "ORDERPATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UPDATE",
+    "VERSION-CONTROL",
+];
