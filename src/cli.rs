@@ -9,6 +9,7 @@
 
 pub mod check;
 mod client;
+mod explain;
 mod forget;
 mod hash_key;
 mod inspect;
@@ -22,6 +23,7 @@ use clap::{Parser, Subcommand};
 use self::{
     check::CheckError,
     client::{ClientError, Selection},
+    explain::{Asked, ExplainError},
     hash_key::Entry,
 };
 use crate::{app::AppError, config::ConfigError};
@@ -47,6 +49,11 @@ enum Command {
         /// The configuration.
         #[arg(long, short, default_value = "config.yaml")]
         config: PathBuf,
+    },
+    /// Tell what would become of a request, and why, on empty counters. Connects to nothing.
+    Explain {
+        #[command(flatten)]
+        asked: Asked,
     },
     /// Print an entry for the file of consumers (identity.consumers) of an API key.
     ///
@@ -88,12 +95,16 @@ enum CommandError {
     App(#[from] AppError),
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error(transparent)]
+    Explain(#[from] ExplainError),
 }
 
 impl CommandError {
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Config(_) | Self::Check(CheckError::Config(_)) => ExitCode::from(2),
+            Self::Explain(ExplainError::Config(_) | ExplainError::Question(_)) => ExitCode::from(2),
+            Self::Explain(ExplainError::Io(_)) => ExitCode::FAILURE,
             Self::Client(error) if error.is_usage() => ExitCode::from(2),
             Self::App(_) | Self::Check(CheckError::Output(_)) | Self::Client(_) => {
                 ExitCode::FAILURE
@@ -113,6 +124,10 @@ impl Cli {
             Command::Check { config } => {
                 let checked = check::check(&config, &environment, out);
                 checked.map(succeeded).map_err(CommandError::from)
+            }
+            Command::Explain { asked } => {
+                let explained = explain::explain(&asked, &environment, out);
+                explained.map(succeeded).map_err(CommandError::from)
             }
             Command::HashKey { entry } => {
                 let printed = hash_key::hash_key(&entry, &environment, out);

@@ -14,6 +14,7 @@ mod denial_horizon;
 mod differential;
 mod documents;
 mod end_to_end;
+mod explain;
 mod failure_modes;
 mod manifests;
 mod observability;
