@@ -14,6 +14,7 @@ mod differential;
 mod documents;
 mod end_to_end;
 mod failure_modes;
+mod fuzz_corpus;
 mod manifests;
 mod observability;
 mod policies;
