@@ -10,6 +10,7 @@
 pub mod check;
 mod client;
 mod forget;
+mod hash_key;
 mod inspect;
 mod report;
 mod run;
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand};
 use self::{
     check::CheckError,
     client::{ClientError, Selection},
+    hash_key::Entry,
 };
 use crate::{app::AppError, config::ConfigError};
 
@@ -45,6 +47,13 @@ enum Command {
         /// The configuration.
         #[arg(long, short, default_value = "config.yaml")]
         config: PathBuf,
+    },
+    /// Print an entry for the file of consumers (identity.consumers) of an API key.
+    ///
+    /// The key is read from standard input or a file, never from the command line.
+    HashKey {
+        #[command(flatten)]
+        entry: Entry,
     },
     /// Tell what Redis holds of one client, and what a request of it would meet now. Charges nothing.
     ///
@@ -104,6 +113,10 @@ impl Cli {
             Command::Check { config } => {
                 let checked = check::check(&config, &environment, out);
                 checked.map(succeeded).map_err(CommandError::from)
+            }
+            Command::HashKey { entry } => {
+                let printed = hash_key::hash_key(&entry, &environment, out);
+                printed.map(succeeded).map_err(CommandError::from)
             }
             Command::Inspect { selection, json } => {
                 let inspected = inspect::inspect(&selection, &environment, json, out);

@@ -6,7 +6,7 @@ use super::{
     error::{Path, Problem, quoted},
     leaf::Rejected,
     section::{Reading, Section},
-    substitute::substitute,
+    substitute::{VariableError, substitute},
     tree::{Node, Value},
 };
 
@@ -30,6 +30,11 @@ impl<'a> Field<'a> {
     /// Whether it is a list, for a setting that may be a list or something else.
     pub fn is_list(&self) -> bool {
         matches!(self.node.value, Value::List(_))
+    }
+
+    /// Whether it is a list of nothing.
+    pub fn is_empty_list(&self) -> bool {
+        matches!(&self.node.value, Value::List(items) if items.is_empty())
     }
 
     /// Reads it as a word.
@@ -58,6 +63,34 @@ impl<'a> Field<'a> {
         Some(Section::of(entries, self.node.place, self.path, self.reading).read(read))
     }
 
+    /// Reads it as a mapping of at least one key that is free to choose; faulty entries are left out.
+    pub fn mapping<T>(
+        self,
+        example: &str,
+        mut read: impl FnMut(&str, Field<'a>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        match &self.node.value {
+            Value::Mapping(entries) if !entries.is_empty() => {
+                let fields = entries.iter().map(|entry| {
+                    let path = self.path.key(&entry.key);
+                    (&*entry.key, Self::new(&entry.node, path, self.reading))
+                });
+                let read = fields.filter_map(|(key, field)| read(key, field));
+                Some(read.collect())
+            }
+            _ => self.found(
+                Shown::No,
+                &format!("a mapping of at least one, as in {example}"),
+                None,
+            ),
+        }
+    }
+
+    /// Adds a fault of a value that is well formed and does not go with others.
+    pub fn conflict(&self, problem: impl Into<String>) {
+        self.fault(Problem::Conflict(problem.into()), None);
+    }
+
     /// Reads it as a list of at least one item; faulty items are left out.
     pub fn list<T>(
         self,
@@ -73,6 +106,10 @@ impl<'a> Field<'a> {
                     reading: self.reading,
                 });
                 Some(fields.filter_map(&mut read).collect())
+            }
+            Value::Mapping(_) => {
+                let hint = "begin each item with a -, and write what names it into the item";
+                self.found(Shown::Yes, &accepted, Some(hint.to_owned()))
             }
             _ => self.found(Shown::Yes, &accepted, None),
         }
@@ -90,14 +127,22 @@ impl<'a> Field<'a> {
             return self.found(shown, "a value", Some(hint.to_owned()));
         }
         let written = text;
-        let text = match substitute(written, self.reading.env) {
-            Ok(text) => text,
+        let substituted = match substitute(written, self.reading.env, self.reading.files) {
+            Ok(substituted) => substituted,
             Err(error) => {
+                if let VariableError::File { path, .. } = &error {
+                    self.reading.note_files(vec![path.as_ref().into()]);
+                }
                 self.fault(error.into(), None);
                 return None;
             }
         };
-        let hidden = matches!(shown, Shown::No) || has_userinfo(&text);
+        let text = substituted.text;
+        // A file is written into a value to keep it secret, so neither it nor what a hint would make of it is
+        // shown, whatever the key.
+        let secret = !substituted.files.is_empty();
+        self.reading.note_files(substituted.files);
+        let hidden = secret || matches!(shown, Shown::No) || has_userinfo(&text);
         self.reading.value(&self.path, &text, hidden);
         match parse(&text).map_err(Rejected::from) {
             Ok(value) => Some(value),
@@ -107,8 +152,13 @@ impl<'a> Field<'a> {
                     true => quoted(&text),
                     false => format!("{} from {}", quoted(&text), quoted(written)),
                 };
-                let accepted = rejected.accepted;
-                self.fault(Problem::Found { found, accepted }, rejected.hint);
+                let told = text.len() >= TELLING && rejected.accepted.contains(&*text);
+                let accepted = match secret && told {
+                    true => "it is not accepted here".to_owned(),
+                    false => rejected.accepted,
+                };
+                let hint = rejected.hint.filter(|_| !secret);
+                self.fault(Problem::Found { found, accepted }, hint);
                 None
             }
         }
@@ -120,6 +170,7 @@ impl<'a> Field<'a> {
             (Value::Refused, _) => return None,
             (Value::List(items), _) if items.is_empty() => "an empty list".to_owned(),
             (Value::List(_), _) => "a list".to_owned(),
+            (Value::Mapping(entries), _) if entries.is_empty() => "an empty mapping".to_owned(),
             (Value::Mapping(_), _) => "a mapping".to_owned(),
             (Value::Word { text, plain: true }, _) if NOTHING.contains(&text.as_str()) => {
                 "nothing".to_owned()
@@ -149,6 +200,9 @@ enum Shown {
 fn has_userinfo(text: &str) -> bool {
     text.contains("://") && text.contains('@')
 }
+
+/// From how many bytes on a text that is in a message is there because it was put there.
+const TELLING: usize = 3;
 
 /// How YAML writes that there is no value.
 const NOTHING: [&str; 5] = ["", "~", "null", "Null", "NULL"];

@@ -10,7 +10,7 @@ use super::{
     error::{Fault, Path, Place, Problem},
     field::Field,
     leaf::{Rejected, nearest},
-    substitute::Environment,
+    substitute::{Environment, Files},
     tree::{Entry, Node},
     values::Values,
 };
@@ -18,6 +18,9 @@ use super::{
 /// What is shared while one file is read.
 pub struct Reading<'a> {
     pub(super) env: &'a Environment<'a>,
+    pub(super) files: &'a Files<'a>,
+    /// The files that went into values, each once.
+    substituted: RefCell<Vec<path::PathBuf>>,
     named_files: NamedFiles,
     faults: RefCell<Vec<Fault>>,
     values: RefCell<Values>,
@@ -25,9 +28,16 @@ pub struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     /// Begins with the `faults` that the tree has.
-    pub fn new(env: &'a Environment<'a>, named_files: NamedFiles, faults: Vec<Fault>) -> Self {
+    pub fn new(
+        env: &'a Environment<'a>,
+        files: &'a Files<'a>,
+        named_files: NamedFiles,
+        faults: Vec<Fault>,
+    ) -> Self {
         Self {
             env,
+            files,
+            substituted: RefCell::default(),
             named_files,
             faults: RefCell::new(faults),
             values: RefCell::default(),
@@ -40,11 +50,22 @@ impl<'a> Reading<'a> {
         Field::new(node, path, self).section(read)
     }
 
-    /// Every fault, in the order of the file, and the values read.
-    pub fn finish(self) -> (Vec<Fault>, Values) {
+    /// Every fault, in the order of the file, the values read, and the files that went into them, each once.
+    pub fn finish(self) -> (Vec<Fault>, Values, Vec<path::PathBuf>) {
         let mut faults = self.faults.into_inner();
         faults.sort_by_key(|fault| fault.place);
-        (faults, self.values.into_inner())
+        let files = self.substituted.into_inner();
+        (faults, self.values.into_inner(), files)
+    }
+
+    /// Remembers that these files went into a value.
+    pub fn note_files(&self, files: Vec<path::PathBuf>) {
+        let mut all = self.substituted.borrow_mut();
+        for file in files {
+            if !all.contains(&file) {
+                all.push(file);
+            }
+        }
     }
 
     /// Remembers the value of a setting.
@@ -221,7 +242,9 @@ impl<'a> Section<'a> {
                 let problem = Problem::UnknownKey {
                     known: self.known.clone(),
                 };
-                let hint = nearest(&entry.key, self.known.iter().copied());
+                let hint = misplaced(&self.path, &entry.key)
+                    .map(str::to_owned)
+                    .or_else(|| nearest(&entry.key, self.known.iter().copied()));
                 let path = self.path.key(&entry.key);
                 self.reading.fault(entry.place, path, problem, hint);
             }
@@ -235,4 +258,15 @@ impl<'a> Section<'a> {
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         Some(Field::new(&entry.node, self.path.key(key), self.reading))
     }
+}
+
+/// What to do about a key that exists, but not in the mapping at `path`.
+fn misplaced(path: &Path, key: &str) -> Option<&'static str> {
+    let path = path.to_string();
+    if path.ends_with(".not") && key == "not" {
+        return Some("there is no not of a not; list what is to match under match itself");
+    }
+    let apply = nearest(key, ["apply"]).is_some();
+    (apply && path.starts_with("policies"))
+        .then_some("apply is for all policies: write it at the top, beside policies")
 }

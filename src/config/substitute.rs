@@ -1,23 +1,45 @@
-//! Variables in values: `${NAME}`, `${NAME:-default}`, and `$$` for a dollar sign.
+//! Variables and files in values: `${NAME}`, `${NAME:-default}`, `${file:/path}`, and `$$` for a dollar sign.
 //!
-//! It works on one scalar that YAML has already delimited, in one pass: what a variable holds is never
-//! read again, neither as YAML nor for further variables, so it can change a value but not the file's
-//! structure. A dollar sign that is none of the three forms is refused rather than guessed at.
+//! It works on one scalar that YAML has already delimited, in one pass: what a variable or a file holds is
+//! never read again, neither as YAML nor for further variables, so it can change a value but not the file's
+//! structure. A dollar sign that is none of the forms is refused rather than guessed at. How a file is read
+//! is the caller's, as the environment is.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, path};
+
+use super::error::Problem;
 
 /// The environment, as an argument: nothing here reads the process's own.
 pub type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// `text` with its variables put in.
+/// The text of the file at a path, or why there is none.
+pub type Files<'a> = dyn Fn(&path::Path) -> Result<String, Problem> + 'a;
+
+/// A value with everything put in.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Substituted<'t> {
+    /// Its text.
+    pub text: Cow<'t, str>,
+    /// The files that went into it. If there is one, the text is never shown.
+    pub files: Vec<path::PathBuf>,
+}
+
+/// `text` with its variables and files put in.
 ///
-/// A default stands in for a variable that is unset or empty, as in a shell.
+/// A default stands in for a variable that is unset or empty, as in a shell. Of a file one line end at its
+/// end is left out, since editors and `echo` write it.
 ///
 /// # Errors
-/// If a variable without a default is unset, or a dollar sign begins none of the three forms.
-pub fn substitute<'t>(text: &'t str, env: &Environment<'_>) -> Result<Cow<'t, str>, VariableError> {
+/// If a variable without a default is unset, a file is of no use, or a dollar sign begins none of the forms.
+pub fn substitute<'t>(
+    text: &'t str,
+    env: &Environment<'_>,
+    files: &Files<'_>,
+) -> Result<Substituted<'t>, VariableError> {
+    let mut read = Vec::new();
     if !text.contains('$') {
-        return Ok(Cow::Borrowed(text));
+        let text = Cow::Borrowed(text);
+        return Ok(Substituted { text, files: read });
     }
     let mut done = String::new();
     let mut rest = text;
@@ -26,15 +48,45 @@ pub fn substitute<'t>(text: &'t str, env: &Environment<'_>) -> Result<Cow<'t, st
         if let Some(after) = after.strip_prefix('$') {
             done.push('$');
             rest = after;
-        } else {
-            let body = after.strip_prefix('{').ok_or(VariableError::Dollar)?;
-            let (body, after) = body.split_once('}').ok_or(VariableError::Unclosed)?;
-            done.push_str(&value(body, env)?);
-            rest = after;
+            continue;
         }
+        let body = after.strip_prefix('{').ok_or(VariableError::Dollar)?;
+        let (body, after) = body.split_once('}').ok_or(VariableError::Unclosed)?;
+        if let Some(path) = body.strip_prefix("file:") {
+            if path.is_empty() || path.contains('$') || closes_nothing(after) {
+                return Err(VariableError::Path);
+            }
+            done.push_str(&content(path.as_ref(), files)?);
+            read.push(path.into());
+        } else {
+            done.push_str(&value(body, env)?);
+        }
+        rest = after;
     }
     done.push_str(rest);
-    Ok(Cow::Owned(done))
+    let text = Cow::Owned(done);
+    Ok(Substituted { text, files: read })
+}
+
+/// Whether a brace ends what was never begun: it was meant for the path before it, which it cut short.
+fn closes_nothing(after: &str) -> bool {
+    let own = after.split('$').next().unwrap_or_default();
+    own.find('}').is_some_and(|end| !own[..end].contains('{'))
+}
+
+/// The text of a file without one line end.
+fn content(path: &path::Path, files: &Files<'_>) -> Result<String, VariableError> {
+    let mut text = files(path).map_err(|problem| VariableError::File {
+        path: path.display().to_string().into(),
+        problem: problem.to_string().into(),
+    })?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text)
 }
 
 /// The value of what stands between the braces.
@@ -57,7 +109,7 @@ fn value(body: &str, env: &Environment<'_>) -> Result<String, VariableError> {
     }
 }
 
-/// A variable that cannot be put in.
+/// A variable or a file that cannot be put in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
     /// It has no value and no default.
@@ -77,6 +129,19 @@ pub enum VariableError {
     /// A dollar sign in a default: there is one pass only.
     #[error("the default of a variable is plain text, without a dollar sign")]
     Nested,
+    /// No path, or one that cannot be told from what is around it.
+    #[error(
+        "after ${{file: stands the path of a file, without $ or }} in it, as in ${{file:/run/secrets/name}}"
+    )]
+    Path,
+    /// A file that is of no use.
+    #[error("the file {path:?}: {problem}")]
+    File {
+        /// As it is written.
+        path: Box<str>,
+        /// The operating system's words, or what is wrong with what it holds, which is not told.
+        problem: Box<str>,
+    },
 }
 
 #[cfg(test)]
@@ -90,7 +155,14 @@ mod tests {
             "EMPTY" => Some(String::new()),
             _ => None,
         };
-        substitute(text, &env).map(Cow::into_owned)
+        let files = |path: &path::Path| match path.to_str() {
+            Some("/secret") => Ok("hunter2\n".to_owned()),
+            Some("/dollars") => Ok("a$$b${HOST}${file:/secret}\n\n".to_owned()),
+            Some("/dos") => Ok("hunter2\r\n".to_owned()),
+            Some("/empty") => Ok(String::new()),
+            _ => Err(Problem::Unreadable("gone".to_owned())),
+        };
+        substitute(text, &env, &files).map(|done| done.text.into_owned())
     }
 
     #[test]
@@ -112,6 +184,40 @@ mod tests {
     #[test]
     fn what_a_variable_holds_is_never_substituted_again() {
         assert_eq!(put_in("${PASSWORD}").expect("set"), "pa$$w0rd${HOST}");
+    }
+
+    #[test]
+    fn a_file_is_put_in_without_one_line_end_and_never_substituted_again() {
+        for (text, expected) in [
+            ("${file:/secret}", "hunter2"),
+            ("${file:/dos}", "hunter2"),
+            ("${file:/empty}", ""),
+            (
+                "redis://u:${file:/secret}@${HOST}/{0}",
+                "redis://u:hunter2@redis/{0}",
+            ),
+            ("${file:/dollars}", "a$$b${HOST}${file:/secret}\n"),
+            ("$${file:/secret}", "${file:/secret}"),
+        ] {
+            assert_eq!(put_in(text).expect(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_gone_and_a_path_that_can_not_be_meant_are_refused() {
+        let gone = VariableError::File {
+            path: "/gone".into(),
+            problem: "cannot be read: gone".into(),
+        };
+        assert_eq!(put_in("a${file:/gone}"), Err(gone));
+        for text in [
+            "${file:}",
+            "${file:/run/${HOST}}",
+            "${file:/a$b}",
+            "${file:/secret}b}",
+        ] {
+            assert_eq!(put_in(text), Err(VariableError::Path), "{text}");
+        }
     }
 
     #[test]

@@ -210,7 +210,10 @@ impl<'t> Reader<'t, '_> {
             .unwrap_or_default();
         let variable = "between { } or [ ] a value with ${...} stands in quotes";
         let star = "a value that begins with * stands in quotes, as in \"*.example.com\"";
+        let tab = "YAML is indented with spaces, and with no tabs";
+        let indent = &line[..line.len() - line.trim_start().len()];
         let hint = match () {
+            () if indent.contains('\t') => Some(tab),
             () if line.contains("${") => Some(variable),
             () if line.contains("*.") => Some(star),
             () => None,

@@ -1,9 +1,12 @@
 //! The files that a configuration names: looked into where it is loaded, so that a start tells what a
 //! connection would stumble over.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use slidegate::config::Config;
+use slidegate::config::{Config, MAX_SECRET_BYTES, PLACEHOLDER};
 
 use super::env;
 use crate::support::certificates::Authority;
@@ -50,4 +53,104 @@ begins -----BEGIN CERTIFICATE-----
 config.yaml:7:10: store.tls.key: found \"absent\"; this file cannot be read: No such file or directory \
 (os error 2)"
     );
+}
+
+/// Loads a configuration whose values hold `${file:name}`; what is told, without the folder.
+fn load_secret(folder: &Path, setting: &str) -> Result<Config, String> {
+    let at = format!("{}/", folder.display());
+    let text = format!(
+        "upstream: {{address: app:3000}}\npolicies: [{{name: p, limits: [1/1s]}}]\n{}",
+        setting.replace("file:", &format!("file:{at}"))
+    );
+    let path = folder.join("config.yaml");
+    fs::write(&path, text).expect("written");
+    Config::load(&path, &env).map_err(|error| error.to_string().replace(&at, ""))
+}
+
+#[test]
+fn a_file_is_put_into_a_value_and_told_once_in_the_configuration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("password"), "hunter2\n").expect("written");
+    let config = load_secret(
+        folder.path(),
+        "store: {url: \"redis://u:${file:password}@redis\"}\nidentity: {secret: \"${file:password}\"}",
+    )
+    .expect("accepted");
+    let redis = config.redis.expect("Redis");
+    assert!(redis.url.holds_password() && redis.url.to_string() == "redis:6379");
+    assert_eq!(config.files, [folder.path().join("password")]);
+    assert_eq!(config.warnings, Vec::<String>::new(), "there is a secret");
+}
+
+#[test]
+fn a_file_that_can_not_be_put_in_is_told_with_its_path_and_the_reason() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let told = |content: Option<&[u8]>| {
+        let path = folder.path().join("secret");
+        match content {
+            Some(content) => fs::write(&path, content).expect("written"),
+            None => drop(fs::remove_file(&path)),
+        }
+        load_secret(folder.path(), "identity: {secret: \"${file:secret}\"}").map(drop)
+    };
+    let place = "config.yaml:3:20: identity.secret: the file \"secret\": ";
+    for (content, problem) in [
+        (
+            None,
+            "cannot be read: No such file or directory (os error 2)",
+        ),
+        (
+            Some(vec![b'x'; MAX_SECRET_BYTES + 1]),
+            "is larger than 65536 bytes",
+        ),
+        (Some(b"\xff".to_vec()), "not UTF-8"),
+    ] {
+        assert_eq!(told(content.as_deref()), Err(format!("{place}{problem}")));
+    }
+    let largest = vec![b'x'; MAX_SECRET_BYTES];
+    assert_eq!(told(Some(&largest)), Ok(()));
+}
+
+#[test]
+fn what_a_file_holds_is_never_told_whatever_the_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let settings = [
+        "log: {level: X}",
+        "log: {format: X}",
+        "apply: X",
+        "listen: X",
+        "threads: X",
+        "store: {url: X}",
+        "store: {budget: X}",
+        "store: {namespace: X}",
+        "store: {url: 'redis://r', sentinel: {addresses: [X]}}",
+        "identity: {trusted_proxies: [X]}",
+        "identity: {trusted_proxies: X}",
+        "responses: {ratelimit: X}",
+        "near_limit: {edges: [X, 1]}",
+        "exempt: {path: [X]}",
+        "block: {client_ip: [X]}",
+    ];
+    for content in ["hunter2 ", "https://hunter2/x", "hunter2:x", "${hunter2}"] {
+        fs::write(folder.path().join("secret"), content).expect("written");
+        for setting in settings {
+            for value in ["\"${file:secret}\"", "\"a ${TWO}/${file:secret}\""] {
+                let setting = setting.replace('X', value);
+                let told = load_secret(folder.path(), &setting).expect_err(&setting);
+                assert!(!told.contains("hunter"), "{setting}: {told}");
+                assert!(told.contains("(not shown, it may hold a secret)"), "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_text_that_is_only_parsed_has_a_placeholder_for_each_file() {
+    let text = "upstream: {address: app:3000}\npolicies: [{name: p, limits: [1/1s]}]\n\
+                threads: \"${file:/absent/threads}\"\n\
+                store: {url: \"redis://:${file:/absent/password}@redis\", namespace: \"${file:/absent/password}\"}";
+    let config = Config::parse(text, "config.yaml", &env).expect("accepted");
+    assert_eq!(config.server.threads.to_string(), PLACEHOLDER);
+    let files = ["/absent/threads", "/absent/password"].map(PathBuf::from);
+    assert_eq!(config.files, files);
 }

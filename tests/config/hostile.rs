@@ -103,13 +103,26 @@ proptest! {
     }
 }
 
-/// It is accepted, or refused with at least one reason.
+/// It is accepted, or refused with at least one reason, each at a place that the text has.
 fn survives(text: &str) -> Result<(), TestCaseError> {
     if let Err(error) = parse(text) {
         prop_assert!(!error.faults.is_empty());
+        // The line after the last is where something is missing; a place beyond the last column is its end.
+        let lines = text.split(LINE_ENDS).count() + 1;
+        let widest = text.split('\n').map(str::len).max().unwrap_or(0) + 1;
+        for place in error.faults.iter().filter_map(|fault| fault.place) {
+            prop_assert!(
+                (1..=lines).contains(&place.line),
+                "{place} of {lines} lines"
+            );
+            prop_assert!((1..=widest).contains(&place.column), "{place} of {widest}");
+        }
     }
     Ok(())
 }
+
+/// What ends a line for one YAML parser or the other.
+const LINE_ENDS: [char; 5] = ['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
 
 const PIECES: [&str; 44] = [
     "\n",

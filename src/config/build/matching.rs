@@ -112,10 +112,10 @@ fn conditions(section: &mut Section<'_>, wanted: &Conditions) -> Option<Conditio
 
 /// A key that holds alternatives.
 pub struct List<T> {
-    key: &'static str,
-    example: &'static str,
-    parse: fn(&str) -> Result<T, Rejected>,
-    covers: fn(&T, &T) -> bool,
+    pub key: &'static str,
+    pub example: &'static str,
+    pub parse: fn(&str) -> Result<T, Rejected>,
+    pub covers: fn(&T, &T) -> bool,
 }
 
 impl<T: Display + Clone + PartialEq> List<T> {
@@ -167,6 +167,17 @@ where
     text.parse().map_err(Rejected::from)
 }
 
+fn header(text: &str) -> Result<HeaderPattern, Rejected> {
+    from_str::<HeaderPattern>(text).map_err(|rejected| {
+        let meant = text.split_once(':').map(|(name, value)| {
+            let value = value.trim();
+            format!("{}={value}", name.trim())
+        });
+        let meant = meant.filter(|meant| meant.parse::<HeaderPattern>().is_ok());
+        rejected.hint(meant.map(|meant| format!("write {meant}")))
+    })
+}
+
 /// Capital letters: a method's case matters, and no other is in use.
 fn method(text: &str) -> Result<Method, Rejected> {
     let plain = |byte: u8| byte.is_ascii_uppercase() || byte == b'-' || byte == b'_';
@@ -214,7 +225,7 @@ const METHODS: List<Method> = List {
 const HEADERS: List<HeaderPattern> = List {
     key: "header",
     example: "[x-plan=gold, x-debug]",
-    parse: from_str::<HeaderPattern>,
+    parse: header,
     covers: HeaderPattern::covers,
 };
 

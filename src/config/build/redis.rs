@@ -67,7 +67,7 @@ fn agree(section: &Section<'_>, url: &RedisUrl, password: Option<&Password>) {
     if section.has("cluster") {
         agree_with_cluster(section, url);
     }
-    if section.has("sentinel") {
+    if section.has("sentinel") && !section.has("cluster") {
         agree_with_sentinel(section, url);
     }
 }
