@@ -43,6 +43,10 @@ fn check_readings(path: &[u8]) {
     for (what, other) in rewritten(path) {
         assert_eq!(readings(&other), read, "{what}: {other:?}");
     }
+    for at in slashes(path) {
+        let climbing = [&path[..at], b"/x/..", &path[at..]].concat();
+        assert_eq!(readings(&climbing).last(), Some(resolved), "{climbing:?}");
+    }
     for (what, other) in reescaped(path) {
         assert_eq!(readings(&other), read, "{what}: {other:?}");
         let ambiguous = Readings::of(path).is_ambiguous();
@@ -140,13 +144,17 @@ fn escaped(reading: &str) -> String {
 /// Ways of writing it that mean nothing to any upstream.
 fn rewritten(path: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut others = vec![("a slash at the end", [path, b"/"].concat())];
-    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-    for (at, _) in slashes.take(MOST) {
+    for at in slashes(path) {
         let with = |more: &[u8]| [&path[..at], more, &path[at..]].concat();
         others.push(("a second slash", with(b"/")));
         others.push((DOT, with(b"/.")));
     }
     others
+}
+
+fn slashes(path: &[u8]) -> impl Iterator<Item = usize> {
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    slashes.map(|(at, _)| at).take(MOST)
 }
 
 /// The same bytes, escaped otherwise.
