@@ -233,7 +233,7 @@ fn end(text: &str) -> Place {
         *byte == b'\n' || (*byte == b'\r' && text.as_bytes().get(at + 1) != Some(&b'\n'))
     };
     let ends = || text.bytes().enumerate().filter(is_end);
-    let last = ends().last().map_or(0, |(at, _)| at + 1);
+    let last = ends().next_back().map_or(0, |(at, _)| at + 1);
     Place {
         line: ends().count() + 1,
         column: text[last..].chars().count() + 1,
