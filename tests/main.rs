@@ -16,6 +16,7 @@ mod documents;
 mod end_to_end;
 mod explain;
 mod failure_modes;
+mod fuzz_corpus;
 mod manifests;
 mod observability;
 mod policies;
