@@ -164,8 +164,8 @@ impl Iterator for Named<'_> {
     }
 }
 
-/// The last comma, outside of quotes where there are any. Escapes are not looked at: an element that has one
-/// names no address anyway.
+/// The last comma, outside of quotes where there are any. Escapes are not looked at: [`forwarded_for`] finds no
+/// address in an element that has one.
 fn last_comma(text: &[u8], has_quotes: bool) -> Option<usize> {
     let mut quoted = false;
     text.iter().rposition(|byte| {
@@ -177,6 +177,11 @@ fn last_comma(text: &[u8], has_quotes: bool) -> Option<usize> {
 /// The value of `for` in an element such as `for="[2001:db8::1]:4711";proto=https`; `None` if it is absent,
 /// there twice, or malformed.
 fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
+    // An escaped quote takes the ends of elements for something else, here and in `last_comma`; wherever that is so,
+    // an escape stands in what is taken for the element.
+    if element.contains(&b'\\') {
+        return None;
+    }
     let mut found = None;
     let mut quoted = false;
     let pairs = element.split(|byte| {
@@ -201,7 +206,7 @@ fn unquoted(value: &[u8]) -> Option<&[u8]> {
         [b'"', inner @ .., b'"'] => inner,
         value => value,
     };
-    (!inner.contains(&b'"') && !inner.contains(&b'\\')).then_some(inner)
+    (!inner.contains(&b'"')).then_some(inner)
 }
 
 /// An address as proxies write it: IPv6 perhaps in brackets, perhaps with a zone, and perhaps with a port.
@@ -304,6 +309,20 @@ mod tests {
     }
 
     const PEER: &str = "10.0.0.5";
+
+    /// The last element is the proxy's, and what its client chose stands in it between quotes.
+    #[test]
+    fn an_escaped_quote_in_what_a_proxy_forwards_gives_no_entry_of_the_client_a_voice() {
+        for line in [
+            r#"for=6.6.6.6;x=y, for=203.0.113.9;host="a\"""#,
+            r#"for=203.0.113.9;host="a\",for=6.6.6.6;x=\"b""#,
+            r#"for=203.0.113.9;host="a\", for=6.6.6.6""#,
+            r#"for=203.0.113.9;host="\",for=6.6.6.6;x=""#,
+            r#"for=6.6.6.6;x="\", for=203.0.113.9;host="\"""#,
+        ] {
+            assert_eq!(forwarded(line), PEER, "{line}");
+        }
+    }
 
     #[test]
     fn who_connects_is_the_client_where_nobody_is_trusted() {
