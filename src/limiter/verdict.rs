@@ -90,13 +90,9 @@ impl Verdict {
         &self.shadow
     }
 
-    /// Every enforced limit in force, in configuration order: those that decided, and those that a denial
-    /// without a call has spared.
-    pub fn in_force(&self) -> impl Iterator<Item = &NamedLimit> {
-        let policies = self.policies.policies();
-        self.in_force
-            .iter()
-            .flat_map(|(policy, tier)| policies[*policy].tiers.limits(*tier))
+    /// The enforced policies whose limits are in force, in configuration order, each with which of its tiers.
+    pub fn tiers_in_force(&self) -> &[(usize, usize)] {
+        &self.in_force
     }
 
     /// Whether the limits in force are those of so many policies, and of each its own: no plan's, nor those of a

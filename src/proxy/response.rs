@@ -66,6 +66,8 @@ pub struct Preview {
 #[derive(Debug)]
 pub struct Responder {
     settings: ResponseSettings,
+    /// What `RateLimit-Policy` tells of each policy, by its tiers.
+    members: Vec<Vec<Option<HeaderValue>>>,
     /// `RateLimit-Policy` where all of so many enforced policies are in force with limits of their own, as it mostly
     /// is: written once.
     all_limits: (usize, Option<HeaderValue>),
@@ -81,8 +83,15 @@ impl Responder {
             .map(|policy| policy.tiers.own())
             .filter(|limits| !limits.is_empty())
             .collect();
+        let members = policies.policies().iter().map(|policy| {
+            let tiers = policy.tiers.all().iter();
+            tiers
+                .map(|tier| policy_members(tier.limits.iter()))
+                .collect()
+        });
         Self {
             settings,
+            members: members.collect(),
             all_limits: (
                 enforced.len(),
                 policy_members(enforced.into_iter().flatten()),
@@ -229,11 +238,23 @@ impl Responder {
     }
 
     fn policy_members(&self, verdict: &Verdict) -> Option<HeaderValue> {
-        let (enforced, members) = &self.all_limits;
-        if verdict.are_own_limits_of(*enforced) {
-            return members.clone();
+        let members = |&(policy, tier): &(usize, usize)| self.members[policy][tier].as_ref();
+        let in_force = verdict.tiers_in_force();
+        if let [alone] = in_force {
+            return members(alone).cloned();
         }
-        policy_members(verdict.in_force())
+        let (enforced, all) = &self.all_limits;
+        if verdict.are_own_limits_of(*enforced) {
+            return all.clone();
+        }
+        let mut list = Vec::with_capacity(in_force.len() * USUAL_MEMBER);
+        for one in in_force {
+            if !list.is_empty() {
+                list.extend_from_slice(b", ");
+            }
+            list.extend_from_slice(members(one)?.as_bytes());
+        }
+        policy_list(list)
     }
 }
 
@@ -377,7 +398,11 @@ fn policy_members<'a>(limits: impl Iterator<Item = &'a NamedLimit>) -> Option<He
             format!("\"{}\";q={quota};w={window}", named.name)
         })
         .collect();
-    let value = HeaderValue::try_from(members.join(", "));
+    policy_list(members.join(", ").into_bytes())
+}
+
+fn policy_list(members: Vec<u8>) -> Option<HeaderValue> {
+    let value = HeaderValue::try_from(members);
     let value = value.expect("names of limits are letters, digits and hyphens");
     (1..=LONGEST_POLICY_LIST)
         .contains(&value.len())
@@ -432,6 +457,9 @@ const RATELIMIT: &str = "RateLimit";
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_RESOURCE_EXHAUSTED: u64 = 8;
+
+/// Bytes of a name, a quota and a window; longer ones cost a second allocation.
+const USUAL_MEMBER: usize = 48;
 
 /// A longer RateLimit-Policy is left out, as the draft allows: many clients refuse heads above 8 KiB.
 const LONGEST_POLICY_LIST: usize = 4096;
