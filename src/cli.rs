@@ -13,6 +13,7 @@ mod forget;
 mod inspect;
 mod report;
 mod run;
+mod schema;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -46,6 +47,8 @@ enum Command {
         #[arg(long, short, default_value = "config.yaml")]
         config: PathBuf,
     },
+    /// Print the JSON Schema of the configuration, for editors.
+    Schema,
     /// Tell what Redis holds of one client, and what a request of it would meet now. Charges nothing.
     ///
     /// An API key is read from standard input or a file, never from the command line.
@@ -79,6 +82,8 @@ enum CommandError {
     App(#[from] AppError),
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error("writing the schema: {0}")]
+    Schema(std::io::Error),
 }
 
 impl CommandError {
@@ -86,9 +91,10 @@ impl CommandError {
         match self {
             Self::Config(_) | Self::Check(CheckError::Config(_)) => ExitCode::from(2),
             Self::Client(error) if error.is_usage() => ExitCode::from(2),
-            Self::App(_) | Self::Check(CheckError::Output(_)) | Self::Client(_) => {
-                ExitCode::FAILURE
-            }
+            Self::App(_)
+            | Self::Check(CheckError::Output(_))
+            | Self::Client(_)
+            | Self::Schema(_) => ExitCode::FAILURE,
         }
     }
 }
@@ -105,6 +111,9 @@ impl Cli {
                 let checked = check::check(&config, &environment, out);
                 checked.map(succeeded).map_err(CommandError::from)
             }
+            Command::Schema => schema::schema(out)
+                .map(succeeded)
+                .map_err(CommandError::Schema),
             Command::Inspect { selection, json } => {
                 let inspected = inspect::inspect(&selection, &environment, json, out);
                 inspected.map(succeeded).map_err(CommandError::from)
