@@ -180,6 +180,7 @@ fn policies(config: &mut Config) -> Arc<PolicySet> {
     let policies = std::mem::take(&mut config.policies);
     let policies = PolicySet::new(policies, config.hasher.clone())
         .applying(config.apply)
+        .knowing(std::mem::take(&mut config.consumers))
         .behind(std::mem::take(&mut config.gate));
     Arc::new(policies)
 }

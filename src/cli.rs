@@ -10,6 +10,7 @@
 pub mod check;
 mod client;
 mod forget;
+mod hash_key;
 mod inspect;
 mod report;
 mod run;
@@ -22,6 +23,7 @@ use clap::{Parser, Subcommand};
 use self::{
     check::CheckError,
     client::{ClientError, Selection},
+    hash_key::Entry,
 };
 use crate::{app::AppError, config::ConfigError};
 
@@ -49,6 +51,13 @@ enum Command {
     },
     /// Print the JSON Schema of the configuration, for editors.
     Schema,
+    /// Print an entry for the file of consumers (identity.consumers) of an API key.
+    ///
+    /// The key is read from standard input or a file, never from the command line.
+    HashKey {
+        #[command(flatten)]
+        entry: Entry,
+    },
     /// Tell what Redis holds of one client, and what a request of it would meet now. Charges nothing.
     ///
     /// An API key is read from standard input or a file, never from the command line.
@@ -114,6 +123,10 @@ impl Cli {
             Command::Schema => schema::schema(out)
                 .map(succeeded)
                 .map_err(CommandError::Schema),
+            Command::HashKey { entry } => {
+                let printed = hash_key::hash_key(&entry, &environment, out);
+                printed.map(succeeded).map_err(CommandError::from)
+            }
             Command::Inspect { selection, json } => {
                 let inspected = inspect::inspect(&selection, &environment, json, out);
                 inspected.map(succeeded).map_err(CommandError::from)

@@ -8,6 +8,7 @@
 
 mod agree;
 mod build;
+mod consumers;
 mod duration;
 mod error;
 mod field;
@@ -18,17 +19,18 @@ mod tree;
 mod values;
 pub mod watch;
 
-use std::{fs::File, io::Read as _, path};
+use std::{collections::HashSet, fs::File, io::Read as _, path};
 
+pub use consumers::{ConsumersSettings, consumer_name};
 pub use error::{ConfigError, Fault, Path, Place, Problem};
-pub use leaf::Choice;
+pub use leaf::{Choice, name};
 pub use substitute::{Environment, Files, VariableError};
 pub use values::{Values, needs_restart};
 
 use self::section::NamedFiles;
 use crate::{
     limiter::LimiterSettings,
-    policy::{Apply, ClientRule, Gate, IdentifierHasher, Policy},
+    policy::{Apply, ClientRule, Consumers, Gate, IdentifierHasher, Policy},
     proxy::{response::ResponseSettings, upstream::UpstreamSettings},
     server::ServerSettings,
     store::{MemorySettings, RedisSettings},
@@ -59,9 +61,15 @@ pub struct Config {
     pub clients: ClientRule,
     /// How identifiers are made.
     pub hasher: IdentifierHasher,
+    /// Where known keys are listed; `None` if they are not.
+    pub consumers_settings: Option<ConsumersSettings>,
+    /// The consumers that settings name, after the settings' paths.
+    pub consumers_named: Vec<(String, String)>,
+    /// Whose keys are known.
+    pub consumers: Consumers,
     /// How log lines are written.
     pub log: LogSettings,
-    /// The files whose text was put into values by `${file:…}`, each once, as they are written there.
+    /// The other files that it was read from: of consumers, and those that `${file:…}` puts into values.
     pub files: Vec<path::PathBuf>,
     /// What is allowed and still worth a word: printed by `check`, logged by `run`.
     pub warnings: Vec<String>,
@@ -82,67 +90,197 @@ impl Config {
     /// The configuration in the file at `path`; `env` tells the value of an environment variable.
     ///
     /// # Errors
-    /// Every fault of the file, one of no use that it names included, or that it cannot be read, is larger
+    /// Every fault of the file, those of files that it names included, or that it cannot be read, is larger
     /// than [`MAX_BYTES`], or no UTF-8.
     pub fn load(path: &path::Path, env: &Environment<'_>) -> Result<Self, ConfigError> {
-        let name = path.display().to_string();
-        match read(path, MAX_BYTES) {
-            Ok(text) => {
-                let files = |path: &path::Path| read(path, MAX_SECRET_BYTES);
-                parse(&text, &name, env, &files, NamedFiles::Read)
-            }
-            Err(problem) => Err(whole_file(&name, problem)),
-        }
+        load(path, env, Consumed::Yes)
+    }
+
+    /// As [`Self::load`], without looking for consumers: who makes the first entry of their file has none yet.
+    ///
+    /// # Errors
+    /// As for [`Self::load`].
+    pub fn load_without_consumers(
+        path: &path::Path,
+        env: &Environment<'_>,
+    ) -> Result<Self, ConfigError> {
+        load(path, env, Consumed::No)
     }
 
     /// The configuration in `text`, which faults call `file`; `env` as in [`Self::load`]. The files that it
-    /// names are not looked into: in the place of `${file:…}` stands [`PLACEHOLDER`].
+    /// names are not looked into: in the place of `${file:…}` stands [`PLACEHOLDER`], and nobody is a consumer.
     ///
     /// # Errors
     /// Every fault of the text.
     pub fn parse(text: &str, file: &str, env: &Environment<'_>) -> Result<Self, ConfigError> {
-        let files = |_: &path::Path| Ok(PLACEHOLDER.to_owned());
-        parse(text, file, env, &files, NamedFiles::Elsewhere)
+        let around = Around {
+            env,
+            files: &|_| Ok(PLACEHOLDER.to_owned()),
+            named_files: NamedFiles::Elsewhere,
+        };
+        parse(text, file, &around, Consumed::No)
     }
+
+    /// A warning for each consumer that a setting names and the list does not.
+    fn unknown_consumers(&self) -> Vec<String> {
+        let known: HashSet<&str> = self.consumers.all().iter().map(|one| &*one.name).collect();
+        let named = self.consumers_named.iter();
+        let unknown = named.filter(|(_, name)| !known.contains(name.as_str()));
+        unknown
+            .map(|(path, name)| format!("{path}: no consumer has the name {name}, so far"))
+            .collect()
+    }
+}
+
+/// Whether the file of consumers is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Consumed {
+    Yes,
+    No,
+}
+
+/// What a text is read among.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    env: &'a Environment<'a>,
+    files: &'a Files<'a>,
+    named_files: NamedFiles,
+}
+
+/// What one file holds, if it is a mapping, and what is wrong with it, which may be nothing.
+struct Reading<T> {
+    built: Option<T>,
+    values: Values,
+    error: ConfigError,
+}
+
+fn load(
+    path: &path::Path,
+    env: &Environment<'_>,
+    consumed: Consumed,
+) -> Result<Config, ConfigError> {
+    let name = path.display().to_string();
+    let text = read(path, MAX_BYTES).map_err(|problem| whole_file(&name, problem))?;
+    let around = Around {
+        env,
+        files: &|path| read(path, MAX_SECRET_BYTES),
+        named_files: NamedFiles::Read,
+    };
+    parse(&text, &name, &around, consumed)
 }
 
 fn parse(
     text: &str,
     file: &str,
-    env: &Environment<'_>,
-    files: &Files<'_>,
-    named_files: NamedFiles,
+    around: &Around<'_>,
+    consumed: Consumed,
 ) -> Result<Config, ConfigError> {
-    if text.len() > MAX_BYTES {
-        return Err(whole_file(file, Problem::TooLarge { limit: MAX_BYTES }));
+    let reading = parse_file(text, file, MAX_BYTES, around, build::build);
+    let (mut values, mut error) = (reading.values, reading.error);
+    let Some(mut config) = reading.built.flatten() else {
+        return Err(error);
+    };
+    if let Some(settings) = &config.consumers_settings {
+        config.consumers = Consumers::new(settings.headers.clone());
+        if consumed == Consumed::Yes {
+            error.files.push(settings.file.clone());
+            let list = load_consumers(&config, settings, around, &mut values);
+            config.consumers = list.built.unwrap_or_default();
+            error.files.extend_from_slice(&list.error.files);
+            if !list.error.faults.is_empty() {
+                error.named.push(list.error);
+            }
+            config.warnings.extend(config.unknown_consumers());
+        }
+    }
+    if error.faults.is_empty() && error.named.is_empty() {
+        let files = error.files;
+        Ok(Config {
+            values,
+            files,
+            ..config
+        })
+    } else {
+        Err(error)
+    }
+}
+
+/// The consumers in the file that `settings` name. The whole of its text is one of the `values`.
+fn load_consumers(
+    config: &Config,
+    settings: &ConsumersSettings,
+    around: &Around<'_>,
+    values: &mut Values,
+) -> Reading<Consumers> {
+    let name = settings.file.display().to_string();
+    let limit = consumers::MAX_BYTES;
+    let text = match read(&settings.file, limit) {
+        Ok(text) => text,
+        Err(problem) => {
+            return Reading {
+                built: None,
+                values: Values::default(),
+                error: whole_file(&name, problem),
+            };
+        }
+    };
+    let path = Path::default().key("identity").key("consumers");
+    values.add(&path.key("content"), &text, false);
+    let plans = config.policies.iter();
+    let plans = plans.flat_map(|policy| policy.tiers.plans()).cloned();
+    let plans = plans.collect();
+    parse_file(&text, &name, limit, around, |root| {
+        consumers::read(root, settings, &plans, &config.hasher)
+    })
+}
+
+/// What `build` makes of one file.
+fn parse_file<T>(
+    text: &str,
+    file: &str,
+    limit: usize,
+    around: &Around<'_>,
+    build: impl FnOnce(&mut section::Section<'_>) -> T,
+) -> Reading<T> {
+    let failed = |error| Reading {
+        built: None,
+        values: Values::default(),
+        error,
+    };
+    if text.len() > limit {
+        return failed(whole_file(file, Problem::TooLarge { limit }));
     }
     // The byte order mark that some editors write; YAML parsers disagree about it.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let failed = |faults| ConfigError {
+    let with = |faults, files| ConfigError {
         file: file.to_owned(),
         faults,
+        named: Vec::new(),
+        files,
     };
     let mut faults = Vec::new();
     let tree = match tree::read(text, &mut faults) {
         Ok(tree) => tree,
         Err(fault) => {
             faults.push(fault);
-            return Err(failed(faults));
+            return failed(with(faults, Vec::new()));
         }
     };
     if faults.is_empty() {
         faults.extend(agree::agree(text, &tree).err());
     }
+    let Around {
+        env,
+        files,
+        named_files,
+    } = *around;
     let reading = section::Reading::new(env, files, named_files, faults);
-    let config = reading.root(&tree, build::build).flatten();
+    let built = reading.root(&tree, build);
     let (faults, values, files) = reading.finish();
-    match config {
-        Some(config) if faults.is_empty() => Ok(Config {
-            values,
-            files,
-            ..config
-        }),
-        _ => Err(failed(faults)),
+    Reading {
+        built,
+        values,
+        error: with(faults, files),
     }
 }
 
@@ -170,6 +308,8 @@ fn whole_file(file: &str, problem: Problem) -> ConfigError {
     ConfigError {
         file: file.to_owned(),
         faults: vec![fault],
+        named: Vec::new(),
+        files: Vec::new(),
     }
 }
 

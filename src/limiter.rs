@@ -11,6 +11,7 @@ mod settle;
 mod verdict;
 
 use std::{
+    collections::HashSet,
     num::NonZeroU32,
     sync::Arc,
     time::{Duration, Instant},
@@ -173,10 +174,13 @@ impl Limiter {
             } else if denials.is_empty() {
                 self.decide(&enforced, &shadow, intent, started).await
             } else {
-                self.ask_unawaited(shadow);
+                self.ask_unawaited(shadow.clone());
                 self.conclude(&enforced, denials)
             };
         if intent == Intent::Take {
+            for asked in enforced.iter().chain(&shadow) {
+                self.counted.identified(asked);
+            }
             self.observe(&verdict.limits);
             self.observe(&verdict.shadow);
         }
@@ -193,7 +197,7 @@ impl Limiter {
         policy: usize,
         identifier: Identifier,
     ) -> Result<LimitDecisions, StoreError> {
-        let asked = [Asked { policy, identifier }];
+        let asked = [self.policies.asked_about(policy, identifier)];
         let group = self.group(&asked, Intent::Peek);
         let mut replies = self.shared.store.take(&[group], At::Now).await;
         let decisions = replies.pop().unwrap_or(Err(StoreError::Disconnected))?;
@@ -205,8 +209,8 @@ impl Limiter {
     /// # Errors
     /// If the store does not answer; this proxy's memory has forgotten all the same.
     pub async fn forget(&self, policy: usize, identifier: Identifier) -> Result<(), StoreError> {
-        let asked = Asked { policy, identifier };
-        let group = self.group(&[asked], Intent::Peek);
+        let asked = self.policies.asked_about(policy, identifier);
+        let group = self.every_counter(&asked);
         self.shared.local.forget(&group, At::Now);
         let forgotten = self.shared.store.forget(&group, At::Now).await;
         // Last, since until then the store may tell of a denial that is to be forgotten.
@@ -214,6 +218,23 @@ impl Limiter {
             cache.forget(asked);
         }
         forgotten
+    }
+
+    /// A demand for each counter that the policy may have for whoever is asked about, in whatever plan.
+    fn every_counter(&self, asked: &Asked) -> Group<'_> {
+        let policy = &self.policies.policies()[asked.policy];
+        let mut windows = HashSet::new();
+        let limits = policy.tiers.all().iter().flat_map(|tier| &tier.limits);
+        let counters = limits.filter(|named| windows.insert(named.limit.window()));
+        let demands = counters.map(|named| Demand {
+            policy: &policy.name,
+            identifier: asked.identifier,
+            limit: named.limit,
+            algorithm: named.algorithm,
+            cost: asked.cost,
+            action: Action::Peek,
+        });
+        demands.collect()
     }
 
     /// What the store says in one call, or whoever decides in its stead.
@@ -338,15 +359,23 @@ impl Limiter {
 
         if with(FailureMode::Deny).next().is_some() {
             for asked in with(FailureMode::Deny) {
-                self.counted
-                    .decided(asked.policy, false, DecidedBy::FailureMode, None);
+                self.counted.decided(
+                    (asked.policy, asked.tier),
+                    false,
+                    DecidedBy::FailureMode,
+                    None,
+                );
             }
             let retry_after = self.shared.store.health().next_probe;
             return self.verdict(Outcome::Unavailable { retry_after });
         }
         for asked in with(FailureMode::Allow) {
-            self.counted
-                .decided(asked.policy, true, DecidedBy::FailureMode, None);
+            self.counted.decided(
+                (asked.policy, asked.tier),
+                true,
+                DecidedBy::FailureMode,
+                None,
+            );
         }
         let local: SmallVec<[Asked; 2]> = with(FailureMode::Local).copied().collect();
         if local.is_empty() {
@@ -387,12 +416,12 @@ impl Limiter {
     fn group(&self, asked: &[Asked], intent: Intent) -> Group<'_> {
         let demands = asked.iter().flat_map(|asked| {
             let policy = &self.policies.policies()[asked.policy];
-            policy.limits.iter().map(|named| Demand {
+            self.policies.limits(asked).iter().map(|named| Demand {
                 policy: &policy.name,
                 identifier: asked.identifier,
                 limit: named.limit,
                 algorithm: named.algorithm,
-                cost: policy.cost,
+                cost: asked.cost,
                 action: match (intent, &policy.charge) {
                     (Intent::Take, Charge::AtRequest { .. }) => Action::Take,
                     (Intent::Take, Charge::AtResponse { .. }) | (Intent::Peek, _) => Action::Peek,
@@ -410,16 +439,17 @@ impl Limiter {
         decided_by: DecidedBy,
     ) -> LimitDecisions {
         let limits = asked.iter().flat_map(|asked| {
-            let limits = 0..self.policies.policies()[asked.policy].limits.len();
+            let limits = 0..self.policies.limits(asked).len();
             limits.map(|limit| (*asked, limit))
         });
         limits
             .zip(decisions)
-            .map(|(asked, limit)| LimitDecision {
-                policy: asked.0.policy,
-                limit: asked.1,
-                identifier: asked.0.identifier,
-                decision: limit,
+            .map(|((asked, limit), decision)| LimitDecision {
+                policy: asked.policy,
+                tier: asked.tier,
+                limit,
+                identifier: asked.identifier,
+                decision,
                 decided_by,
             })
             .collect()
@@ -433,7 +463,10 @@ impl Limiter {
         } else {
             Outcome::Denied
         });
-        verdict.in_force = asked.iter().map(|asked| asked.policy).collect();
+        verdict.in_force = asked
+            .iter()
+            .map(|asked| (asked.policy, asked.tier))
+            .collect();
         verdict.limits = limits;
         verdict
     }
@@ -451,8 +484,9 @@ impl Limiter {
                 .max_by(|(_, a), (_, b)| a.total_cmp(b));
             let allowed = limits.iter().all(|limit| limit.decision.allowed);
             let utilization = fullest.map(|(_, utilization)| utilization);
-            let (policy, by) = (limits[0].policy, limits[0].decided_by);
-            let near = self.counted.decided(policy, allowed, by, utilization);
+            let of = (limits[0].policy, limits[0].tier);
+            let by = limits[0].decided_by;
+            let near = self.counted.decided(of, allowed, by, utilization);
             if let Some((limit, utilization)) = fullest.filter(|_| near) {
                 self.log_near_limit(limit, utilization);
             }
@@ -468,7 +502,7 @@ impl Limiter {
         let decision = &limit.decision;
         tracing::info!(
             policy = &*policy.name,
-            limit = &*policy.limits[limit.limit].name,
+            limit = &*policy.tiers.limits(limit.tier)[limit.limit].name,
             identifier = %limit.identifier,
             decision = if decision.allowed { "allow" } else { "deny" },
             mode = policy.mode.name(),

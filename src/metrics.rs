@@ -20,6 +20,7 @@ use crate::store::{Health, StoreError};
 pub struct Metrics {
     registry: Registry,
     decisions: IntCounterVec,
+    identified: IntCounterVec,
     near_limit: IntCounterVec,
     utilization: HistogramVec,
     /// How long calls to Redis take, up to the budget; what fails without one is not among them.
@@ -114,6 +115,11 @@ impl Metrics {
             "Decisions, once per request and policy asked; deny if any of its limits denies.",
             &["policy", "plan", "decision", "decided_by", "mode"],
         );
+        let identified = register.counters(
+            "identified_total",
+            "Requests by what told who is counted; fallback is the address for want of any source.",
+            &["policy", "source"],
+        );
         let near_limit = register.counters(
             "near_limit_decisions_total",
             "Decisions whose estimate / limit, at the policy's fullest limit, lies in the band.",
@@ -162,6 +168,7 @@ impl Metrics {
 
         Self {
             decisions,
+            identified,
             near_limit,
             utilization,
             store_duration: register.histogram(

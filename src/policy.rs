@@ -8,10 +8,13 @@
 
 mod cidr;
 mod client;
+mod consumers;
+mod cost;
 mod gate;
 mod identifier;
 mod matching;
 mod path;
+mod tier;
 
 use std::sync::Arc;
 
@@ -19,16 +22,20 @@ use smallvec::SmallVec;
 
 pub use cidr::{Cidr, CidrSet, ParseCidrError};
 pub use client::{Client, ClientHeader, ClientRule, TrustedProxies};
+pub use consumers::{Consumer, Consumers};
+pub use cost::{CostHeader, CostRule};
 pub use gate::Gate;
 pub use identifier::{
-    Identifier, IdentifierHasher, IdentifierRule, IdentifierSource, KeyTooLong, MAX_HEADER_VALUE,
-    MissingIdentifier, ParseIdentifierError, ParseIdentifierSourceError, Refusal,
+    Counted, Identifier, IdentifierEntry, IdentifierHasher, IdentifierPart, IdentifierRule,
+    IdentifierSource, KeyTooLong, MAX_IDENTIFYING_VALUE, MAX_PARTS, MissingIdentifier,
+    ParseIdentifierError, ParseIdentifierSourceError, Refusal,
 };
 pub use matching::{
     Apply, Conditions, HeaderPattern, HostPattern, MatchRule, ParseHeaderPatternError,
     ParseHostPatternError,
 };
 pub use path::{MAX_SEGMENTS, ParsePathPatternError, PathPattern, PathSegment, Readings};
+pub use tier::{Tier, Tiers};
 
 use self::matching::{Facts, Wanted, index::Index};
 
@@ -50,6 +57,7 @@ pub struct RequestView<'a> {
 pub struct PolicySet {
     policies: Vec<Policy>,
     hasher: IdentifierHasher,
+    consumers: Consumers,
     gate: Gate,
     apply: Apply,
     wanted: Wanted,
@@ -69,10 +77,10 @@ pub struct Policy {
     pub matches: MatchRule,
     /// Who is counted.
     pub identifier: IdentifierRule,
-    /// At least one; no two with the same window.
-    pub limits: Vec<NamedLimit>,
+    /// How much each may take.
+    pub tiers: Tiers,
     /// What a request takes from each limit.
-    pub cost: Cost,
+    pub cost: CostRule,
     /// When a request is charged.
     pub charge: Charge,
     /// Whether a denial stops the request.
@@ -165,8 +173,14 @@ pub enum FailureMode {
 pub struct Asked {
     /// Its place in [`PolicySet::policies`].
     pub policy: usize,
+    /// Which of its [`Tiers`] applies.
+    pub tier: usize,
+    /// Which entry of its [`IdentifierRule`] told who is counted; one past the last for want of any.
+    pub entry: usize,
     /// Who is counted.
     pub identifier: Identifier,
+    /// What the request takes.
+    pub cost: Cost,
 }
 
 impl PolicySet {
@@ -179,6 +193,7 @@ impl PolicySet {
         Self {
             wanted: index.as_ref().map(Index::wanted).unwrap_or_default(),
             index,
+            consumers: Consumers::default(),
             gate: Gate::default(),
             refuses_paths: policies.iter().any(by_path),
             apply: Apply::All,
@@ -193,11 +208,22 @@ impl PolicySet {
         Self { apply, ..self }
     }
 
+    /// The same policies, with keys that are known.
+    #[must_use]
+    pub fn knowing(self, consumers: Consumers) -> Self {
+        Self { consumers, ..self }
+    }
+
     /// The same policies, asked only about whom `gate` leaves to them.
     #[must_use]
     pub fn behind(mut self, gate: Gate) -> Self {
         self.wanted.path |= !gate.exempt_paths.is_empty();
         Self { gate, ..self }
+    }
+
+    /// Whose keys are known.
+    pub fn consumers(&self) -> &Consumers {
+        &self.consumers
     }
 
     /// Every policy, in configuration order.
@@ -218,7 +244,7 @@ impl PolicySet {
             return Err(Refusal::Blocked);
         }
         let facts = Facts::new(view, self.wanted);
-        if self.gate.exempts(&facts) {
+        if self.gate.exempts(&facts) || self.exempts_consumer(view) {
             return Ok(SmallVec::new());
         }
         let Some(index) = &self.index else {
@@ -230,6 +256,16 @@ impl PolicySet {
         let candidates = index.candidates(&facts).into_iter();
         let matching = candidates.filter(|place| self.policies[*place].matches.matches(&facts));
         self.asked_of(matching, view)
+    }
+
+    /// Whether the request has a key of somebody whom no policy asks about.
+    fn exempts_consumer(&self, view: &RequestView<'_>) -> bool {
+        let exempt = &self.gate.exempt_consumers;
+        if exempt.is_empty() {
+            return false;
+        }
+        let consumer = self.consumers.of_request(view.head, &self.hasher);
+        consumer.is_some_and(|consumer| exempt.contains(&consumer.identifier))
     }
 
     /// Who is counted by those of the policies in these places that apply.
@@ -248,16 +284,59 @@ impl PolicySet {
                     continue;
                 }
             }
-            match policy.identifier.identify(view, &self.hasher) {
-                Ok(Some(identifier)) => asked.push(Asked {
-                    policy: place,
-                    identifier,
-                }),
-                Ok(None) => {}
+            match self.asked_by(place, view) {
+                Ok(counted) => asked.extend(counted),
                 Err(_) if policy.mode == Mode::Shadow => {}
                 Err(refusal) => return Err(refusal),
             }
         }
         Ok(asked)
+    }
+
+    /// Whom the policy in this place counts, and by which limits; `None` if it counts nobody, or without one.
+    fn asked_by(&self, place: usize, view: &RequestView<'_>) -> Result<Option<Asked>, Refusal> {
+        let policy = &self.policies[place];
+        let counted = policy
+            .identifier
+            .identify(view, &self.hasher, &self.consumers)?;
+        let Some(counted) = counted else {
+            return Ok(None);
+        };
+        let identifier = counted.identifier;
+        let tier = policy.tiers.of_identifier(identifier, counted.plan);
+        if policy.tiers.limits(tier).is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Asked {
+            policy: place,
+            tier,
+            entry: counted.entry,
+            identifier,
+            cost: policy.cost.of(view)?,
+        }))
+    }
+
+    /// What a policy would ask about an identifier, for a request of its ordinary cost.
+    pub fn asked_about(&self, policy: usize, identifier: Identifier) -> Asked {
+        let Policy {
+            identifier: rule,
+            tiers,
+            cost,
+            ..
+        } = &self.policies[policy];
+        let consumer = self.consumers.counted_as(identifier);
+        let plan = consumer.and_then(|consumer| consumer.plan.as_deref());
+        Asked {
+            policy,
+            tier: tiers.of_identifier(identifier, plan),
+            entry: rule.entries.len(),
+            identifier,
+            cost: cost.fixed,
+        }
+    }
+
+    /// The limits that a policy asks by.
+    pub fn limits(&self, asked: &Asked) -> &[NamedLimit] {
+        self.policies[asked.policy].tiers.limits(asked.tier)
     }
 }

@@ -75,8 +75,10 @@ const PURE_CRATES: &[(&str, &[&str])] = &[
         &[
             "base64",
             "blake3",
+            "form_urlencoded",
             "http",
             "ipnet",
+            "percent_encoding",
             "proptest",
             "smallvec",
             "thiserror",

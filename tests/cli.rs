@@ -357,6 +357,47 @@ fn what_can_not_be_asked_is_told_with_exit_code_2() {
 }
 
 #[test]
+fn who_is_counted_by_several_sources_together_is_found_by_hash_and_not_by_key() {
+    let server = RedisServer::start();
+    let yaml =
+        shared(&server).replace("[header:x-api-key]", "[[header:x-api-key, path], cookie:s]");
+    let by_key = ask("inspect", &yaml, &["--policy", "per-key"], KEY.as_bytes());
+    assert_eq!(by_key.status.code(), Some(2), "{}", told(&by_key));
+    for expected in [
+        "--policy: per-key counts nobody by key, by hash only",
+        "give --identifier",
+    ] {
+        assert!(told(&by_key).contains(expected), "{}", told(&by_key));
+    }
+    let any = ask("inspect", &yaml, &[], KEY.as_bytes());
+    assert_eq!(any.status.code(), Some(2), "{}", told(&any));
+    let hash = ["--json", "--identifier", "3-dUaRiDLoMU7MMahBGKfw"];
+    let by_hash = json(&ask("inspect", &yaml, &hash, b""));
+    assert_eq!(by_hash["policies"][0]["policy"], "per-key");
+    assert_eq!(by_hash["policies"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn an_identifier_that_begins_with_a_hyphen_is_taken_as_any_other() {
+    let server = RedisServer::start();
+    let identifier = "-XBrtHW74zXSe_4a6AolUw";
+    for arguments in [
+        vec!["--json", "--identifier", identifier],
+        vec!["--identifier", identifier, "--json", "--policy", "per-key"],
+    ] {
+        let held = json(&ask("inspect", &shared(&server), &arguments, b""));
+        assert_eq!(held["identifier"], identifier);
+    }
+    let none = ask(
+        "inspect",
+        &shared(&server),
+        &["--identifier", "--json"],
+        b"",
+    );
+    assert_eq!(none.status.code(), Some(2), "{}", told(&none));
+}
+
+#[test]
 fn counters_in_memory_and_a_redis_that_is_away_are_told_with_exit_code_1() {
     let memory = format!("upstream: {{address: '127.0.0.1:9'}}\n{POLICIES}");
     let absent = RedisServer::absent();

@@ -17,8 +17,8 @@ use std::{
 use slidegate::{
     config::{Config, ConfigError},
     policy::{
-        Charge, ClientHeader, FailureMode, IdentifierSource, MissingIdentifier, Mode,
-        TrustedProxies,
+        Charge, ClientHeader, FailureMode, IdentifierEntry, IdentifierSource, MissingIdentifier,
+        Mode, TrustedProxies,
     },
     proxy::response::{ErrorBody, ResetFormat},
     store::{ClientFiles, Password, Topology},
@@ -27,7 +27,7 @@ use slidegate::{
 #[test]
 fn every_example_is_accepted() {
     let files = files("valid", "yaml");
-    assert!(files.len() >= 19, "found only {}", files.len());
+    assert!(files.len() >= 24, "found only {}", files.len());
     for file in &files {
         if let Err(error) = Config::load(file, &env) {
             panic!("{error}");
@@ -42,7 +42,7 @@ fn the_examples_mean_what_they_say() {
         Config::load(&file, &env).expect(name)
     };
     let limits = |config: &Config| -> Vec<String> {
-        let limits = config.policies.iter().flat_map(|policy| &policy.limits);
+        let limits = config.policies.iter().flat_map(|policy| policy.tiers.own());
         limits
             .map(|limit| format!("{}={}", limit.name, limit.limit))
             .collect()
@@ -51,8 +51,8 @@ fn the_examples_mean_what_they_say() {
     let burst = example("five_per_five_seconds_per_address.yaml");
     assert_eq!(limits(&burst), ["burst=5/5s"]);
     assert_eq!(
-        burst.policies[0].identifier.sources,
-        [IdentifierSource::ClientIp]
+        burst.policies[0].identifier.entries,
+        [IdentifierEntry::One(IdentifierSource::ClientIp)]
     );
 
     let two = example("ten_a_second_and_a_thousand_an_hour.yaml");
@@ -68,7 +68,7 @@ fn the_examples_mean_what_they_say() {
     assert_eq!(key.identifier.missing, MissingIdentifier::Deny);
     assert_eq!(key.failure_mode, FailureMode::Deny);
     assert_eq!(
-        key.identifier.sources[0].to_string(),
+        key.identifier.entries[0].to_string(),
         "header:authorization"
     );
 
@@ -77,6 +77,19 @@ fn the_examples_mean_what_they_say() {
         panic!("charged by response");
     };
     assert_eq!(*statuses, [401, 403]);
+
+    let tenants = example("tenant_and_user.yaml");
+    let entry = &tenants.policies[0].identifier.entries[0];
+    assert_eq!(entry.to_string(), "header:x-tenant + header:x-user");
+    for name in [
+        "tenant_and_user.yaml",
+        "failed_logins_per_user.yaml",
+        "global_ceiling.yaml",
+        "each_path_and_method.yaml",
+        "session_cookie_or_query_key.yaml",
+    ] {
+        assert_eq!(example(name).warnings, Vec::<String>::new(), "{name}");
+    }
 
     let quota = example("thirty_day_quota.yaml");
     assert_eq!(limits(&quota)[0], "monthly=100000/30d");
@@ -96,7 +109,7 @@ fn the_examples_mean_what_they_say() {
     assert_eq!(quoted.upstream.read_timeout, Duration::from_secs(5));
     assert_eq!(quoted.limiter.near_limit_edges, [0.5, 1.0]);
     assert!(!quoted.responses.ratelimit && quoted.log.json);
-    assert_eq!(quoted.policies[0].cost.units(), 2);
+    assert_eq!(quoted.policies[0].cost.fixed.units(), 2);
 }
 
 #[test]
@@ -183,8 +196,8 @@ fn every_setting_arrives_where_it_belongs() {
     assert_eq!(ranges, "10.18.0.0/16");
     assert!(!config.responses.x_ratelimit && !config.responses.ratelimit);
     let policy = &config.policies[0];
-    assert_eq!(policy.limits[0].limit.to_string(), "18/19s");
-    assert_eq!(policy.cost.units(), 2);
+    assert_eq!(policy.tiers.own()[0].limit.to_string(), "18/19s");
+    assert_eq!(policy.cost.fixed.units(), 2);
     assert_eq!(policy.failure_mode, FailureMode::Allow);
     assert_eq!(config.warnings, Vec::<String>::new());
 }
@@ -254,6 +267,71 @@ fn what_is_allowed_and_risky_is_warned_about() {
         matches!(told.as_slice(), [one] if one.contains("no request is ever admitted")),
         "{told:?}"
     );
+}
+
+#[test]
+fn a_policy_by_what_a_client_can_invent_without_end_wants_a_ceiling_and_no_other_does() {
+    let warnings = |policies: &str| {
+        let text = format!("upstream: {{address: app:3000}}\npolicies: [{policies}]");
+        parse(&text).expect("accepted").warnings
+    };
+    let by = |identifier: &str, more: &str| {
+        format!("{{name: a, limits: [10/1m], identifier: [{identifier}]{more}}}")
+    };
+    for (identifier, invented) in [
+        ("cookie:session", "cookie:session"),
+        ("query:api_key", "query:api_key"),
+        ("host", "host"),
+        ("path", "path"),
+        ("[client_ip, header:x-user]", "header:x-user"),
+        ("[path, method, header:x-user]", "path + header:x-user"),
+        ("[host, method]", "host"),
+        ("header:x-api-key, constant", "header:x-api-key"),
+    ] {
+        let told = warnings(&by(identifier, ""));
+        let expected = format!("policy a: a client that invents values for {invented} gets");
+        assert!(
+            matches!(told.as_slice(), [one] if one.starts_with(&expected)),
+            "{identifier}: {told:?}"
+        );
+        for ceiling in ["constant", "client_ip", "method", "[client_ip, method]"] {
+            let ceiling = format!("{{name: b, limits: [99/1m], identifier: [{ceiling}]}}");
+            let told = warnings(&format!("{}, {ceiling}", by(identifier, "")));
+            assert_eq!(told, Vec::<String>::new(), "{identifier}: {ceiling}");
+        }
+        let no_ceiling = "{name: b, limits: [99/1m], identifier: [path]}";
+        let told = warnings(&format!("{}, {no_ceiling}", by(identifier, "")));
+        assert_eq!(told.len(), 2, "{identifier}: {told:?}");
+    }
+    for (identifier, rule) in [
+        ("constant", ""),
+        ("method", ""),
+        ("[client_ip, method]", ""),
+        ("path", ", match: {path: [/login, /logout]}"),
+        (
+            "[path, host]",
+            ", match: {path: [/login], host: [a.example.com]}",
+        ),
+    ] {
+        let told = warnings(&by(identifier, rule));
+        assert_eq!(told, Vec::<String>::new(), "{identifier}{rule}");
+    }
+    for (identifier, rule) in [
+        ("path", ", match: {path: [/login, /api/**]}"),
+        ("path", ", match: {path: [/users/*]}"),
+        ("path", ", match: {not: {path: [/login]}}"),
+        ("host", ", match: {host: ['*.example.com']}"),
+    ] {
+        let told = warnings(&by(identifier, rule));
+        assert_eq!(told.len(), 1, "{identifier}{rule}: {told:?}");
+    }
+    let failed = |statuses: &str| {
+        let logins = by("[client_ip, header:x-user]", ", charge_on: [401, 403]");
+        let ceiling = format!("{{name: b, limits: [99/1m], charge_on: [{statuses}]}}");
+        warnings(&format!("{logins}, {ceiling}")).len()
+    };
+    assert_eq!(failed("401, 403, 429"), 0);
+    assert_eq!(failed("401"), 1, "it does not count what the policy does");
 }
 
 fn parse(text: &str) -> Result<Config, ConfigError> {

@@ -1,11 +1,13 @@
 //! Which requests a policy is for, through the whole proxy, by bytes on a connection: a client library would
 //! tidy a path up.
 
+mod identity;
+
 use http::Uri;
 use proptest::prelude::*;
 use slidegate::{
     config::Config,
-    policy::{Client, PolicySet, Readings, Refusal, RequestView},
+    policy::{Client, Identifier, PolicySet, Readings, Refusal, RequestView},
 };
 
 use crate::support::{app::App, upstream::Upstream, wire::Wire};
@@ -506,6 +508,11 @@ fn a_block_and_an_exemption_come_before_identity() {
 
 /// How many policies of `yaml` ask about a request for this target.
 fn asked(policies: &PolicySet, target: &str) -> Result<usize, Refusal> {
+    identified(policies, target).map(|identifiers| identifiers.len())
+}
+
+/// Whom they count.
+fn identified(policies: &PolicySet, target: &str) -> Result<Vec<Identifier>, Refusal> {
     let uri = Uri::builder().path_and_query(target).build().expect(target);
     let (head, ()) = http::Request::builder()
         .uri(uri)
@@ -517,12 +524,17 @@ fn asked(policies: &PolicySet, target: &str) -> Result<usize, Refusal> {
         client: Client::Unix,
         peer_is_trusted: false,
     };
-    policies.asked(&view).map(|asked| asked.len())
+    let asked = policies.asked(&view)?;
+    Ok(asked.iter().map(|asked| asked.identifier).collect())
 }
 
 fn policies(rule: &str) -> PolicySet {
+    policy(&format!("match: {{{rule}}}"))
+}
+
+fn policy(settings: &str) -> PolicySet {
     let yaml = format!(
-        "upstream: {{address: app:1}}\npolicies: [{{name: p, limits: [1/1s], match: {{{rule}}}}}]"
+        "upstream: {{address: app:1}}\npolicies: [{{name: p, limits: [1/1s], {settings}}}]"
     );
     let config = Config::parse(&yaml, "test.yaml", &|_| None).expect("accepted");
     PolicySet::new(config.policies, config.hasher)
@@ -560,6 +572,28 @@ proptest! {
         }
         let others = policies("not: {path: [/api/**]}");
         prop_assert_eq!(asked(&others, &target), Ok(0));
+    }
+
+    #[test]
+    fn a_path_is_one_counter_however_it_is_written(
+        target in ways(&["api", "v1.0-b~_", "users", "7"]),
+    ) {
+        let policies = policy("identifier: [path]");
+        let counted = identified(&policies, "/api/v1.0-b~_/users/7");
+        prop_assert_eq!(identified(&policies, &target), counted);
+    }
+
+    #[test]
+    fn an_upstream_s_reading_of_a_path_is_counted_as_the_path(path in "/[/.%25FfcCe;\\\\a]{0,24}") {
+        let policies = policy("identifier: [path]");
+        let readings = Readings::of(path.as_bytes());
+        let counted = identified(&policies, &path);
+        prop_assert_eq!(counted.is_err(), readings.is_ambiguous());
+        // One whose escapes are no UTF-8 can not be sent as it is.
+        let texts = readings.iter().filter_map(|reading| std::str::from_utf8(reading).ok());
+        for reading in texts.filter(|_| counted.is_ok()) {
+            prop_assert_eq!(&identified(&policies, reading), &counted, "{}", reading);
+        }
     }
 
     #[test]

@@ -76,14 +76,14 @@ impl Reloader {
     fn refuse(&self, error: &ConfigError) {
         self.metrics.reloaded(Reload::Refused);
         self.tell(Some(error));
-        let faults = error.faults.len();
+        let faults = error.all().count();
         tracing::error!(
             file = error.file,
             faults,
             "The configuration has faults: the one in force stays."
         );
-        for fault in error.faults.iter().take(MOST_TOLD) {
-            tracing::error!("{}:{fault}", error.file);
+        for (file, fault) in error.all().take(MOST_TOLD) {
+            tracing::error!("{file}:{fault}");
         }
     }
 
@@ -123,10 +123,11 @@ impl Reloader {
     fn tell(&self, refused: Option<&ConfigError>) {
         let mut lines = vec![in_force(&self.in_force.fingerprint())];
         if let Some(error) = refused {
-            let first = error.faults.first();
+            let faults = error.all().count();
+            let (file, first) = error.all().next().unzip();
             let place = first.and_then(|fault| fault.place);
             let place = place.map(|place| format!(":{place}")).unwrap_or_default();
-            let (file, faults) = (&error.file, error.faults.len());
+            let file = file.unwrap_or(&error.file);
             lines.push(format!(
                 "the file was refused, faults: {faults}, the first at {file}{place}; the log tells them"
             ));

@@ -6,9 +6,14 @@ use std::{
     path::Path,
 };
 
+use http::HeaderName;
+
 use crate::{
     config::{Choice as _, Config, ConfigError, Environment},
-    policy::{Apply, Charge, ClientRule, Gate, IdentifierSource, Policy, TrustedProxies},
+    policy::{
+        Apply, Charge, ClientRule, CostHeader, CostRule, Gate, NamedLimit, Policy, Tier,
+        TrustedProxies,
+    },
     store::Topology,
 };
 
@@ -31,6 +36,12 @@ pub fn check(path: &Path, env: &Environment<'_>, out: &mut dyn Write) -> Result<
     }
     if let Some(client) = client(&config.clients) {
         writeln!(out, "client_ip from {client}")?;
+    }
+    if let Some(settings) = &config.consumers_settings {
+        let headers: Vec<_> = settings.headers.iter().map(HeaderName::as_str).collect();
+        let (many, headers) = (config.consumers.all().len(), headers.join(", "));
+        let file = settings.file.display();
+        writeln!(out, "consumers {many} in {file}, keys in {headers}")?;
     }
     print_gate(&config.gate, out)?;
     if config.apply == Apply::First {
@@ -67,6 +78,13 @@ fn print_gate(gate: &Gate, out: &mut dyn Write) -> io::Result<()> {
     if !gate.exempt_clients.is_empty() {
         writeln!(out, "exempt client_ip {}", gate.exempt_clients)?;
     }
+    if !gate.exempt_consumers.is_empty() {
+        writeln!(
+            out,
+            "exempt consumers, {} of them",
+            gate.exempt_consumers.len()
+        )?;
+    }
     if !gate.exempt_paths.is_empty() {
         let paths: Vec<_> = gate.exempt_paths.iter().map(ToString::to_string).collect();
         writeln!(out, "exempt path {}", paths.join(", "))?;
@@ -80,17 +98,37 @@ fn print_policy(policy: &Policy, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "    match         {}", policy.matches)?;
     }
     writeln!(out, "    identifier    {}", identifier(policy))?;
-    for limit in &policy.limits {
-        let (name, algorithm) = (&limit.name, limit.algorithm.name());
-        writeln!(
-            out,
-            "    limit         {} as {name}, {algorithm}",
-            limit.limit
-        )?;
+    for (place, tier) in policy.tiers.all().iter().enumerate() {
+        let some = policy.tiers.overrides().filter(|(_, tier)| *tier == place);
+        print_tier(tier, some.count(), out)?;
     }
     writeln!(out, "    charge        {}", charge(policy))?;
     writeln!(out, "    mode          {}", policy.mode.name())?;
     writeln!(out, "    failure mode  {}", policy.failure_mode.name())
+}
+
+fn print_tier(tier: &Tier, overrides: usize, out: &mut dyn Write) -> io::Result<()> {
+    let whose = match &tier.plan {
+        Some(plan) => format!(" for plan {plan}"),
+        None if overrides > 0 => format!(" for {overrides} by overrides"),
+        None => String::new(),
+    };
+    if tier.limits.is_empty() {
+        writeln!(out, "    limit         unlimited{whose}")?;
+    }
+    for NamedLimit {
+        name,
+        limit,
+        algorithm,
+    } in &tier.limits
+    {
+        let algorithm = algorithm.name();
+        writeln!(
+            out,
+            "    limit         {limit} as {name}, {algorithm}{whose}"
+        )?;
+    }
+    Ok(())
 }
 
 /// Where a client's address comes from, unless it is who connects.
@@ -106,9 +144,9 @@ fn client(rule: &ClientRule) -> Option<String> {
 
 /// The sources in order, and what is done without any, where that can happen.
 fn identifier(policy: &Policy) -> String {
-    let sources = &policy.identifier.sources;
-    let mut words: Vec<_> = sources.iter().map(IdentifierSource::to_string).collect();
-    if !sources.contains(&IdentifierSource::ClientIp) {
+    let entries = policy.identifier.entries.iter();
+    let mut words: Vec<_> = entries.map(ToString::to_string).collect();
+    if !policy.identifier.is_never_missing() {
         words.push(policy.identifier.missing.name().to_owned());
     }
     words.join(", else ")
@@ -127,5 +165,11 @@ fn charge(policy: &Policy) -> String {
             format!("on a response of {}", statuses.join(", "))
         }
     };
-    format!("{} {when}", policy.cost)
+    let CostRule { fixed, header } = &policy.cost;
+    match header {
+        Some(CostHeader { name, max }) => {
+            format!("{fixed}, or what {name} of a trusted proxy says up to {max}, {when}")
+        }
+        None => format!("{fixed} {when}"),
+    }
 }

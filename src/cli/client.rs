@@ -21,8 +21,8 @@ use crate::{
     config::{Config, ConfigError, Environment},
     limiter::Limiter,
     policy::{
-        Client, Identifier, IdentifierHasher, KeyTooLong, MAX_HEADER_VALUE, ParseIdentifierError,
-        Policy,
+        Client, Consumers, Identifier, IdentifierHasher, IdentifierRule, KeyTooLong,
+        MAX_IDENTIFYING_VALUE, ParseIdentifierError, Policy,
     },
     store::StoreError,
 };
@@ -53,9 +53,57 @@ struct Who {
     /// The client's address, as it connects; grouped as the configuration says.
     #[arg(long)]
     address: Option<IpAddr>,
+    /// The consumer of this name.
+    #[arg(long, value_name = "NAME")]
+    consumer: Option<String>,
     /// The identifier as it stands in logs and in Redis. Not a key.
-    #[arg(long)]
+    // One in 64 begins with a hyphen.
+    #[arg(long, allow_hyphen_values = true)]
     identifier: Option<String>,
+}
+
+/// What a client is looked up by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Given {
+    /// A key, which is the value of one header.
+    Key,
+    /// A consumer, by its name or one of its keys.
+    Consumer,
+    Address,
+    /// The hash of a key, or of anything else that policies count.
+    Hash,
+}
+
+impl Given {
+    fn is_counted_by(self, rule: &IdentifierRule) -> bool {
+        match self {
+            Self::Key => rule.counts_keys(),
+            Self::Consumer => rule.counts_lone_consumers(),
+            Self::Address => rule.counts_addresses(),
+            Self::Hash => rule.counts_hashes(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Consumer => "consumer",
+            Self::Address => "address",
+            Self::Hash => "hash",
+        }
+    }
+
+    /// How to give it.
+    fn how(self) -> &'static str {
+        match self {
+            Self::Key => "give the key on standard input or by --key-file",
+            Self::Consumer => {
+                "give --consumer, or one of its keys; identity.consumers knows no other"
+            }
+            Self::Address => "give --address",
+            Self::Hash => "give --identifier, as it stands in logs and in Redis",
+        }
+    }
 }
 
 /// Why a client was not looked up, or not forgotten.
@@ -148,8 +196,8 @@ pub(super) fn with<T>(
     if let Some(name) = &selection.policy {
         known(name, &config.policies)?;
     }
-    let identifier = selection.who.identifier(&config.hasher)?;
-    let policies = selection.policies(identifier, &config.policies)?;
+    let (identifier, given) = selection.who.identifier(&config)?;
+    let policies = selection.policies(given, &config.policies)?;
     warn_on_standard_error();
 
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -204,21 +252,16 @@ async fn patiently<T>(ask: impl AsyncFn() -> Result<T, StoreError>) -> Result<T,
 
 impl Selection {
     /// The places of the policies that count clients of this kind, or the one asked for.
-    fn policies(
-        &self,
-        identifier: Identifier,
-        policies: &[Policy],
-    ) -> Result<Vec<usize>, ClientError> {
-        let kind = match identifier {
-            Identifier::Hash(_) => "key",
-            Identifier::Address(_) | Identifier::Unix => "address",
-        };
-        let counts = |place: &usize| policies[*place].identifier.counts(identifier);
+    fn policies(&self, given: Given, policies: &[Policy]) -> Result<Vec<usize>, ClientError> {
         let places = match &self.policy {
             Some(name) => vec![known(name, policies)?],
             None => (0..policies.len()).collect(),
         };
-        let counting: Vec<_> = places.into_iter().filter(counts).collect();
+        let counting: Vec<_> = places
+            .iter()
+            .copied()
+            .filter(|place| given.is_counted_by(&policies[*place].identifier))
+            .collect();
         if !counting.is_empty() {
             return Ok(counting);
         }
@@ -226,13 +269,16 @@ impl Selection {
             Some(name) => format!("--policy: {name} counts"),
             None => "every policy counts".to_owned(),
         };
-        let sources = if kind == "key" {
-            "by address only\n  hint: give --address"
-        } else {
-            "by key only\n  hint: give the key on standard input or by --key-file"
+        let others = [Given::Key, Given::Consumer, Given::Address, Given::Hash];
+        let fits = |other: &Given| {
+            let mut rules = places.iter().map(|place| &policies[*place].identifier);
+            rules.any(|rule| other.is_counted_by(rule))
         };
+        // Every policy counts something, and what was given is nothing of it.
+        let other = others.into_iter().find(fits).unwrap_or(Given::Hash);
+        let (kind, only, give) = (given.name(), other.name(), other.how());
         Err(ClientError::Usage(format!(
-            "{whose} nobody by {kind}, {sources}"
+            "{whose} nobody by {kind}, by {only} only\n  hint: {give}"
         )))
     }
 }
@@ -250,29 +296,62 @@ fn known(name: &str, policies: &[Policy]) -> Result<usize, ClientError> {
 }
 
 impl Who {
-    fn identifier(&self, hasher: &IdentifierHasher) -> Result<Identifier, ClientError> {
+    fn identifier(&self, config: &Config) -> Result<(Identifier, Given), ClientError> {
+        let hasher = &config.hasher;
+        if let Some(name) = &self.consumer {
+            return Ok((consumer(name, &config.consumers)?, Given::Consumer));
+        }
         if let Some(address) = self.address {
-            return Ok(hasher.client(Client::Address(address)));
+            let identifier = hasher.client(Client::Address(address));
+            return Ok((identifier, Given::Address));
         }
         if let Some(text) = &self.identifier {
-            return text
+            let identifier = text
                 .parse()
-                .map_err(|ParseIdentifierError| ClientError::Identifier);
+                .map_err(|ParseIdentifierError| ClientError::Identifier)?;
+            let given = match identifier {
+                Identifier::Hash(_) => Given::Hash,
+                Identifier::Address(_) | Identifier::Unix => Given::Address,
+            };
+            return Ok((identifier, given));
         }
-        let key = match self.key_file.as_deref() {
-            Some(file) if file != Path::new("-") => {
-                let from = format!("--key-file {}", file.display());
-                read_key(File::open(file), from, hasher)
+        let key = given_key(self.key_file.as_deref(), hasher)?;
+        Ok(match config.consumers.with_key(key) {
+            Some(consumer) => (consumer.identifier, Given::Consumer),
+            None => (key, Given::Key),
+        })
+    }
+}
+
+/// As whom the consumer of this name is counted.
+fn consumer(name: &str, consumers: &Consumers) -> Result<Identifier, ClientError> {
+    let mut all = consumers.all().iter();
+    let found = all.find(|consumer| &*consumer.name == name);
+    found.map(|consumer| consumer.identifier).ok_or_else(|| {
+        let many = consumers.all().len();
+        ClientError::Usage(format!(
+            "--consumer: found {name:?}, which is none of the {many} consumers of identity.consumers"
+        ))
+    })
+}
+
+/// The hash of the key in this file, or on standard input.
+pub(super) fn given_key(
+    file: Option<&Path>,
+    hasher: &IdentifierHasher,
+) -> Result<Identifier, KeyError> {
+    match file {
+        Some(file) if file != Path::new("-") => {
+            let from = format!("--key-file {}", file.display());
+            read_key(File::open(file), from, hasher)
+        }
+        Some(_) | None => {
+            let stdin = io::stdin().lock();
+            if stdin.is_terminal() {
+                return Err(KeyError::Terminal);
             }
-            Some(_) | None => {
-                let stdin = io::stdin().lock();
-                if stdin.is_terminal() {
-                    return Err(KeyError::Terminal.into());
-                }
-                read_key(Ok(stdin), "standard input".to_owned(), hasher)
-            }
-        };
-        Ok(key?)
+            read_key(Ok(stdin), "standard input".to_owned(), hasher)
+        }
     }
 }
 
@@ -283,7 +362,7 @@ fn read_key(
     hasher: &IdentifierHasher,
 ) -> Result<Identifier, KeyError> {
     let mut held = Vec::new();
-    let most = MAX_HEADER_VALUE + b"\r\n".len() + 1;
+    let most = MAX_IDENTIFYING_VALUE + b"\r\n".len() + 1;
     let read = source.and_then(|source| source.take(most as u64).read_to_end(&mut held));
     if let Err(error) = read {
         return Err(KeyError::Unreadable { from, error });

@@ -61,7 +61,7 @@ const WORDS: usize = 3;
 
 fn row(policy: &Policy, held: &LimitDecision) -> [String; HEAD.len()] {
     let decision = &held.decision;
-    let named = &policy.limits[held.limit];
+    let named = &policy.tiers.limits(held.tier)[held.limit];
     [
         policy.name.to_string(),
         named.name.to_string(),
@@ -97,7 +97,7 @@ pub(super) fn json(held: &[Held<'_>]) -> Value {
 
 fn entry(policy: &Policy, held: &LimitDecision) -> Value {
     let decision = &held.decision;
-    let named = &policy.limits[held.limit];
+    let named = &policy.tiers.limits(held.tier)[held.limit];
     let next_unit = decision.next_unit();
     json!({
         "name": &*named.name,

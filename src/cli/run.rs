@@ -19,15 +19,14 @@ use super::CommandError;
 use crate::{
     app::{self, AppError, Configs, Ended, World},
     clock::Clock,
-    config::{Config, Environment, LogSettings, watch::Watch},
+    config::{Config, ConfigError, Environment, LogSettings, watch::Watch},
     server::Stop,
 };
 
 /// Serves the configuration at `path` until a signal.
 pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, CommandError> {
     let mut watch = Watch::default();
-    watch.about_to_read([path.to_owned()]);
-    let config = Config::load(path, env)?;
+    let config = load(path, env, &mut watch)?;
     // Before anything can be reached: whoever sees a port may send a signal.
     let (reload, asked) = mpsc::channel();
     let stop = watch_signals(reload).map_err(AppError::from)?;
@@ -72,17 +71,36 @@ fn reread(path: PathBuf, mut watch: Watch, asked: mpsc::Receiver<()>) -> io::Res
                     Err(RecvTimeoutError::Timeout) => continue,
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
-                watch.about_to_read(watch.files().collect::<Vec<_>>());
                 let environment = |name: &str| std::env::var(name).ok();
-                if send
-                    .blocking_send(Config::load(&path, &environment))
-                    .is_err()
-                {
+                let read = load(&path, &environment, &mut watch);
+                if send.blocking_send(read).is_err() {
                     return;
                 }
             }
         })?;
     Ok(configs)
+}
+
+/// Reads the configuration, and has all of its files watched from before they were read.
+fn load(path: &Path, env: &Environment<'_>, watch: &mut Watch) -> Result<Config, ConfigError> {
+    let mut files = vec![path.to_owned()];
+    loop {
+        watch.about_to_read(files.clone());
+        let read = Config::load(path, env);
+        let named = match &read {
+            Ok(config) => &config.files,
+            Err(error) => &error.files,
+        };
+        let known = files.len();
+        for file in named {
+            if !files.contains(file) {
+                files.push(file.clone());
+            }
+        }
+        if files.len() == known {
+            return read;
+        }
+    }
 }
 
 /// The first SIGTERM or SIGINT stops gracefully, the second at once; SIGHUP asks for the configuration to be

@@ -4,6 +4,7 @@
 //! is a missing part a reason to stop.
 
 mod gate;
+mod identifier;
 mod identity;
 mod listeners;
 mod matching;
@@ -11,6 +12,7 @@ mod policy;
 mod redis;
 mod responses;
 mod store;
+mod tiers;
 mod upstream;
 mod warnings;
 
@@ -23,23 +25,25 @@ use super::{
     section::Section,
     values::Values,
 };
-use crate::{limiter::LimiterSettings, policy::Apply};
+use crate::{
+    limiter::LimiterSettings,
+    policy::{Apply, Consumers},
+};
 
 /// The configuration that `root` holds. `None` if there are faults without which it has no meaning.
 pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let server = listeners::read(root);
     let upstream = root.section("upstream", |section| upstream::read(section, &server));
     let store = root.section("store", store::read);
-    let identity = root.section("identity", identity::read);
+    let identity = root.section("identity", identity::read).unwrap_or_default();
     let responses = root.section("responses", responses::read);
     let near_limit_edges = root.section("near_limit", near_limit_edges);
     let log = root.section("log", log);
     let apply = root.word("apply", Apply::default(), choice);
-    let lists = gate::read(root);
-    let policies = policy::read_all(root, Earlier::new(apply, &lists));
+    let lists = gate::read(root, &identity);
+    let policies = policy::read_all(root, &identity, Earlier::new(apply, &lists));
 
     let store = store?;
-    let identity = identity?;
     let policies = policies?;
     let warnings = warnings::of(&policies, apply, &lists, &store, &identity);
     Some(Config {
@@ -58,6 +62,9 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         policies,
         clients: identity.clients,
         hasher: identity.hasher,
+        consumers_settings: identity.consumers,
+        consumers_named: identity.named.into_inner(),
+        consumers: Consumers::default(),
         log: log?,
         warnings,
         files: Vec::new(),

@@ -3,15 +3,19 @@
 //! A fault says where it is, what was found, what is accepted and, where that helps, what to write
 //! instead. No fault holds a value of a key that may be secret: those are left out where faults are made.
 
-use std::fmt;
+use std::{fmt, path::PathBuf};
 
 /// Every fault of a configuration, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file, as it was named.
     pub file: String,
-    /// At least one.
+    /// Its own faults.
     pub faults: Vec<Fault>,
+    /// Those of files that it names.
+    pub named: Vec<Self>,
+    /// Those files that it was read from, or was to be: should one of them change, it may do.
+    pub files: Vec<PathBuf>,
 }
 
 /// One thing that is wrong.
@@ -98,6 +102,14 @@ pub enum Problem {
     Conflict(String),
 }
 
+impl ConfigError {
+    /// Every fault, and the file that it is in.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Fault)> {
+        let files = std::iter::once(self).chain(&self.named);
+        files.flat_map(|file| file.faults.iter().map(|fault| (&*file.file, fault)))
+    }
+}
+
 impl Path {
     /// The path of the value of `key` in the mapping at this path.
     pub fn key(&self, key: &str) -> Self {
@@ -162,9 +174,9 @@ impl fmt::Display for Fault {
 /// One fault after the other, each beginning `file:line:column: path: `.
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, fault) in self.faults.iter().enumerate() {
+        for (index, (file, fault)) in self.all().enumerate() {
             let separator = if index == 0 { "" } else { "\n" };
-            write!(f, "{separator}{}:{fault}", self.file)?;
+            write!(f, "{separator}{file}:{fault}")?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::{
     error::{Path, Problem, quoted},
     leaf::Rejected,
     section::{Reading, Section},
-    substitute::substitute,
+    substitute::{VariableError, substitute},
     tree::{Node, Value},
 };
 
@@ -30,6 +30,11 @@ impl<'a> Field<'a> {
     /// Whether it is a list, for a setting that may be a list or something else.
     pub fn is_list(&self) -> bool {
         matches!(self.node.value, Value::List(_))
+    }
+
+    /// Whether it is a list of nothing.
+    pub fn is_empty_list(&self) -> bool {
+        matches!(&self.node.value, Value::List(items) if items.is_empty())
     }
 
     /// Reads it as a word.
@@ -56,6 +61,34 @@ impl<'a> Field<'a> {
             _ => return self.found(Shown::No, "a mapping of keys to values", None),
         };
         Some(Section::of(entries, self.node.place, self.path, self.reading).read(read))
+    }
+
+    /// Reads it as a mapping of at least one key that is free to choose; faulty entries are left out.
+    pub fn mapping<T>(
+        self,
+        example: &str,
+        mut read: impl FnMut(&str, Field<'a>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        match &self.node.value {
+            Value::Mapping(entries) if !entries.is_empty() => {
+                let fields = entries.iter().map(|entry| {
+                    let path = self.path.key(&entry.key);
+                    (&*entry.key, Self::new(&entry.node, path, self.reading))
+                });
+                let read = fields.filter_map(|(key, field)| read(key, field));
+                Some(read.collect())
+            }
+            _ => self.found(
+                Shown::No,
+                &format!("a mapping of at least one, as in {example}"),
+                None,
+            ),
+        }
+    }
+
+    /// Adds a fault of a value that is well formed and does not go with others.
+    pub fn conflict(&self, problem: impl Into<String>) {
+        self.fault(Problem::Conflict(problem.into()), None);
     }
 
     /// Reads it as a list of at least one item; faulty items are left out.
@@ -97,6 +130,9 @@ impl<'a> Field<'a> {
         let substituted = match substitute(written, self.reading.env, self.reading.files) {
             Ok(substituted) => substituted,
             Err(error) => {
+                if let VariableError::File { path, .. } = &error {
+                    self.reading.note_files(vec![path.as_ref().into()]);
+                }
                 self.fault(error.into(), None);
                 return None;
             }
@@ -134,6 +170,7 @@ impl<'a> Field<'a> {
             (Value::Refused, _) => return None,
             (Value::List(items), _) if items.is_empty() => "an empty list".to_owned(),
             (Value::List(_), _) => "a list".to_owned(),
+            (Value::Mapping(entries), _) if entries.is_empty() => "an empty mapping".to_owned(),
             (Value::Mapping(_), _) => "a mapping".to_owned(),
             (Value::Word { text, plain: true }, _) if NOTHING.contains(&text.as_str()) => {
                 "nothing".to_owned()

@@ -110,7 +110,7 @@ impl Limiter {
             }
             return verdict;
         }
-        let decided = limits.iter().map(|limit| limit.policy);
+        let decided = limits.iter().map(|limit| (limit.policy, limit.tier));
         verdict.in_force.extend(decided);
         verdict.in_force.sort_unstable();
         verdict.in_force.dedup();

@@ -54,9 +54,10 @@ impl DenialCache {
             }
             for (counter, limit) in self.counters(*asked) {
                 let seen = self.sightings.get(counter, now);
-                if let Some(decision) = seen.and_then(|seen| seen.denial(limit, policy.cost, now)) {
+                if let Some(decision) = seen.and_then(|seen| seen.denial(limit, asked.cost, now)) {
                     denials.push(LimitDecision {
                         policy: asked.policy,
+                        tier: asked.tier,
                         limit: counter.limit,
                         identifier: asked.identifier,
                         decision,
@@ -97,7 +98,7 @@ impl DenialCache {
     }
 
     fn counters(&self, asked: Asked) -> impl Iterator<Item = (Counter, &NamedLimit)> {
-        let limits = &self.policies.policies()[asked.policy].limits;
+        let limits = self.policies.limits(&asked);
         limits.iter().enumerate().map(move |(limit, named)| {
             let counter = Counter {
                 policy: asked.policy,

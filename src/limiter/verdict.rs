@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::{
     metrics::DecidedBy,
-    policy::{Identifier, NamedLimit, PolicySet, Refusal},
+    policy::{Identifier, NamedLimit, PolicySet, Refusal, Tiers},
     ratelimit::{Decision, Wait},
 };
 
@@ -16,8 +16,8 @@ pub struct Verdict {
     policies: Arc<PolicySet>,
     /// What happens to the request.
     pub outcome: Outcome,
-    /// The enforced policies whose limits are in force, in configuration order.
-    pub(super) in_force: SmallVec<[usize; 4]>,
+    /// The enforced policies whose limits are in force, in configuration order, and which tier of each.
+    pub(super) in_force: SmallVec<[(usize, usize); 4]>,
     /// Every enforced limit that decided, in configuration order.
     pub(super) limits: LimitDecisions,
     /// What shadow policies decided; no client sees it.
@@ -52,7 +52,9 @@ pub type LimitDecisions = SmallVec<[LimitDecision; 2]>;
 pub struct LimitDecision {
     /// The policy's place in its [`PolicySet`].
     pub policy: usize,
-    /// The limit's place in its policy.
+    /// Which tier of it applies.
+    pub tier: usize,
+    /// The limit's place in its tier.
     pub limit: usize,
     /// Who was counted.
     pub identifier: Identifier,
@@ -89,12 +91,21 @@ impl Verdict {
         let policies = self.policies.policies();
         self.in_force
             .iter()
-            .flat_map(|policy| &policies[*policy].limits)
+            .flat_map(|(policy, tier)| policies[*policy].tiers.limits(*tier))
+    }
+
+    /// Whether the limits in force are those of so many policies, and of each its own: no plan's, nor those of a
+    /// single identifier.
+    pub fn are_own_limits_of(&self, policies: usize) -> bool {
+        let mut tiers = self.in_force.iter().map(|(_, tier)| *tier);
+        self.in_force.len() == policies && tiers.all(|tier| tier == Tiers::OWN)
     }
 
     /// The limit as configured, and its name.
     pub fn named(&self, limit: &LimitDecision) -> &NamedLimit {
-        &self.policies.policies()[limit.policy].limits[limit.limit]
+        &self.policies.policies()[limit.policy]
+            .tiers
+            .limits(limit.tier)[limit.limit]
     }
 
     /// The limit to tell a client about: the one with the least remaining; on a denial, the one with the

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use prometheus::{Histogram, IntCounter};
 
 use super::{DECISIONS, DecidedBy, Metrics};
-use crate::policy::{Policy, PolicySet};
+use crate::policy::{Asked, Policy, PolicySet};
 
 /// The handles of the metrics of one set of policies.
 #[derive(Debug)]
@@ -16,11 +16,16 @@ pub struct PolicyMetrics {
 
 #[derive(Debug)]
 struct Handles {
-    /// By [`DecidedBy`], then denied and allowed.
-    decisions: [[IntCounter; 2]; DecidedBy::ALL.len()],
+    /// By tier.
+    decisions: Vec<Decisions>,
+    /// By entry, then the one for want of any.
+    identified: Vec<IntCounter>,
     near_limit: Vec<Band>,
     utilization: Histogram,
 }
+
+/// By [`DecidedBy`], then denied and allowed.
+type Decisions = [[IntCounter; 2]; DecidedBy::ALL.len()];
 
 /// One near-limit band, its low edge included.
 #[derive(Debug)]
@@ -35,6 +40,7 @@ struct Band {
 #[derive(Debug, Default)]
 struct Labels {
     decisions: HashSet<[String; 5]>,
+    identified: HashSet<[String; 2]>,
     near_limit: HashSet<[String; 3]>,
     utilization: HashSet<[String; 1]>,
 }
@@ -58,6 +64,9 @@ impl PolicyMetrics {
         for gone in self.labels.decisions.difference(&those.labels.decisions) {
             drop(metrics.decisions.remove_label_values(&words(gone)));
         }
+        for gone in self.labels.identified.difference(&those.labels.identified) {
+            drop(metrics.identified.remove_label_values(&words(gone)));
+        }
         for gone in self.labels.near_limit.difference(&those.labels.near_limit) {
             drop(metrics.near_limit.remove_label_values(&words(gone)));
         }
@@ -70,19 +79,24 @@ impl PolicyMetrics {
         }
     }
 
-    /// Counts what one policy decided on one request.
+    /// Counts a request by what told a policy who is counted.
+    pub fn identified(&self, asked: &Asked) {
+        self.policies[asked.policy].identified[asked.entry].inc();
+    }
+
+    /// Counts what one policy decided on one request, by one of its tiers.
     ///
     /// `utilization` is the estimate / limit at its fullest limit, `None` where there is none to tell.
     /// Returns whether it lies within the near-limit bands.
     pub fn decided(
         &self,
-        policy: usize,
+        (policy, tier): (usize, usize),
         allowed: bool,
         by: DecidedBy,
         utilization: Option<f64>,
     ) -> bool {
         let metrics = &self.policies[policy];
-        metrics.decisions[by as usize][usize::from(allowed)].inc();
+        metrics.decisions[tier][by as usize][usize::from(allowed)].inc();
         let Some(utilization) = utilization else {
             return false;
         };
@@ -101,13 +115,26 @@ impl PolicyMetrics {
 impl Labels {
     fn resolve(&mut self, metrics: &Metrics, policy: &Policy, edges: &[f64]) -> Handles {
         let (name, mode) = (policy.name.to_string(), policy.mode.name());
-        let mut decisions = |decision: &str, by: DecidedBy| {
-            let labels = [&*name, "", decision, by.name(), mode].map(str::to_owned);
+        let mut decisions = |plan: &str, decision: &str, by: DecidedBy| {
+            let labels = [&*name, plan, decision, by.name(), mode].map(str::to_owned);
             let counter = metrics.decisions.with_label_values(&words(&labels));
             self.decisions.insert(labels);
             counter
         };
-        let decisions = DecidedBy::ALL.map(|by| DECISIONS.map(|decision| decisions(decision, by)));
+        let decisions = policy.tiers.all().iter().map(|tier| {
+            let plan = tier.plan.as_deref().unwrap_or_default();
+            DecidedBy::ALL.map(|by| DECISIONS.map(|decision| decisions(plan, decision, by)))
+        });
+        let decisions = decisions.collect();
+        let entries = policy.identifier.entries.iter().map(ToString::to_string);
+        let fallback = policy.identifier.falls_back().then(|| FALLBACK.to_owned());
+        let identified = entries.chain(fallback).map(|source| {
+            let labels = [name.clone(), source];
+            let counter = metrics.identified.with_label_values(&words(&labels));
+            self.identified.insert(labels);
+            counter
+        });
+        let identified = identified.collect();
         let near_limit = edges
             .windows(2)
             .map(|edges| Band {
@@ -126,11 +153,15 @@ impl Labels {
         self.utilization.insert([name.clone()]);
         Handles {
             decisions,
+            identified,
             near_limit,
             utilization,
         }
     }
 }
+
+/// The source of an address that is counted for want of any other.
+const FALLBACK: &str = "fallback";
 
 fn words<const N: usize>(labels: &[String; N]) -> [&str; N] {
     labels.each_ref().map(String::as_str)

@@ -1,6 +1,9 @@
 //! Whom no policy is asked about: who is turned away, and who is let through. Comes before all policies.
 
+use std::collections::HashSet;
+
 use super::{
+    Identifier,
     cidr::CidrSet,
     client::Client,
     matching::Facts,
@@ -14,6 +17,8 @@ pub struct Gate {
     pub blocked: CidrSet,
     /// Clients that no policy asks about.
     pub exempt_clients: CidrSet,
+    /// Consumers that no policy asks about, by whom they are counted as.
+    pub exempt_consumers: HashSet<Identifier>,
     /// Paths that no policy asks about. One that has two readings is exempt if both are: else a request could be
     /// exempt here and something else to its upstream.
     pub exempt_paths: Vec<PathPattern>,

@@ -1,19 +1,23 @@
 //! Who is counted: identifier sources, the rule that tries them in order, and the value that results.
 //!
-//! A value that a client chose never travels further than this file: what leaves is an address or a
+//! A value that a client chose never travels further than this room: what leaves is an address or a
 //! keyed hash, so no byte of a client can pose as another identity, close a Redis hash tag, or be read
 //! back from a store, a log or a metric.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv6Addr},
-    str::FromStr,
-};
+mod hasher;
+mod part;
+mod read;
+mod rule;
+mod source;
+
+use std::{fmt, net::IpAddr, str::FromStr};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use http::HeaderName;
 
-use super::{Client, RequestView};
+pub use hasher::{IdentifierHasher, KeyTooLong, MAX_IDENTIFYING_VALUE};
+pub use part::IdentifierPart;
+pub use rule::{Counted, IdentifierRule, MissingIdentifier, Refusal};
+pub use source::{IdentifierEntry, IdentifierSource, MAX_PARTS, ParseIdentifierSourceError};
 
 /// The value that is counted.
 ///
@@ -27,247 +31,6 @@ pub enum Identifier {
     Address(IpAddr),
     /// A peer without an address.
     Unix,
-}
-
-/// Where an identity comes from; written `header:x-api-key`, `client_ip` in YAML.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IdentifierSource {
-    /// The value of a request header, an API key; an auth scheme (`Bearer`) before it is stripped.
-    Header(HeaderName),
-    /// The client's address.
-    ClientIp,
-}
-
-/// The sources that a policy tries in order, and what happens when none has a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdentifierRule {
-    /// At least one.
-    pub sources: Vec<IdentifierSource>,
-    /// What a request without any of them meets.
-    pub missing: MissingIdentifier,
-}
-
-/// What a request meets that has no identity in any source of a policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MissingIdentifier {
-    /// It is counted by the client's address: the default, since it neither turns clients away nor lets
-    /// them go uncounted.
-    #[default]
-    ClientIp,
-    /// This policy does not ask about it.
-    Allow,
-    /// It is answered 401.
-    Deny,
-}
-
-/// Why a request is answered before any store is asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// Several lines of the header that identifies: limiter and upstream could disagree on which counts.
-    #[error("the header {0} was sent more than once")]
-    DuplicateHeader(HeaderName),
-    /// Longer than [`MAX_HEADER_VALUE`].
-    #[error("the header {0} is longer than {MAX_HEADER_VALUE} bytes")]
-    HeaderTooLong(HeaderName),
-    /// The client is on the block list.
-    #[error("this address is blocked")]
-    Blocked,
-    /// Upstreams read the path in so many ways that the policies for paths cannot tell which of them apply.
-    #[error("the path has .. or ; together with escaped or doubled separators")]
-    AmbiguousPath,
-    /// No source has a value, and the policy requires one.
-    #[error("an identifier is required: {0}")]
-    IdentifierRequired(HeaderName),
-}
-
-/// A key longer than [`MAX_HEADER_VALUE`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key is at most {MAX_HEADER_VALUE} bytes long")]
-pub struct KeyTooLong;
-
-/// The longest identifying header value that is hashed, in bytes.
-pub const MAX_HEADER_VALUE: usize = 8 * 1024;
-
-/// The keyed hash that turns what a client sent into an [`Identifier`].
-///
-/// BLAKE3 in keyed mode, cut to 128 bits. Proxies that share a Redis share the secret, else they count
-/// one client as two.
-#[derive(Clone)]
-pub struct IdentifierHasher {
-    key: [u8; 32],
-    ipv6_prefix: u8,
-}
-
-impl IdentifierHasher {
-    /// IPv6 clients are grouped by this prefix unless configured: what a subscriber commonly gets.
-    pub const DEFAULT_IPV6_PREFIX: u8 = 64;
-
-    /// A hasher keyed by `secret`; `None` stands for a fixed, public key.
-    pub fn new(secret: Option<&str>, ipv6_prefix: u8) -> Self {
-        Self {
-            key: blake3::derive_key(KEY_CONTEXT, secret.unwrap_or_default().as_bytes()),
-            ipv6_prefix: ipv6_prefix.min(128),
-        }
-    }
-
-    /// The identifier of a client's address; `None` for a peer without one is [`Identifier::Unix`].
-    pub fn client(&self, client: Client) -> Identifier {
-        match client {
-            Client::Unix => Identifier::Unix,
-            Client::Address(address) => Identifier::Address(self.group(address.to_canonical())),
-        }
-    }
-
-    /// The identifier of an API key as a header's value holds it, an auth scheme (`Bearer`) before it
-    /// perhaps; `None` if nothing is left of it.
-    ///
-    /// # Errors
-    /// If it is longer than [`MAX_HEADER_VALUE`].
-    pub fn api_key(&self, value: &[u8]) -> Result<Option<Identifier>, KeyTooLong> {
-        if value.len() > MAX_HEADER_VALUE {
-            return Err(KeyTooLong);
-        }
-        let key = without_scheme(value.trim_ascii());
-        Ok((!key.is_empty()).then(|| self.value(Kind::Header, key)))
-    }
-
-    /// The identifier of a value: its kind, then its length, then its bytes, so that different parts can
-    /// never be written as the same whole.
-    fn value(&self, kind: Kind, value: &[u8]) -> Identifier {
-        let mut hash = blake3::Hasher::new_keyed(&self.key);
-        hash.update(&[kind as u8]);
-        hash.update(&(value.len() as u64).to_le_bytes());
-        hash.update(value);
-        let mut short = [0; 16];
-        short.copy_from_slice(&hash.finalize().as_bytes()[..16]);
-        Identifier::Hash(short)
-    }
-
-    fn group(&self, address: IpAddr) -> IpAddr {
-        match address {
-            IpAddr::V4(_) => address,
-            IpAddr::V6(address) => {
-                let mask = u128::MAX
-                    .checked_shl(128 - u32::from(self.ipv6_prefix))
-                    .unwrap_or(0);
-                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
-            }
-        }
-    }
-}
-
-/// The key is a secret.
-impl fmt::Debug for IdentifierHasher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdentifierHasher")
-            .field("ipv6_prefix", &self.ipv6_prefix)
-            .finish_non_exhaustive()
-    }
-}
-
-impl IdentifierRule {
-    /// Who is counted; `None` if this policy does not ask about the request.
-    ///
-    /// # Errors
-    /// A [`Refusal`] for an identity that cannot be taken as sent, or that is required and missing.
-    pub fn identify(
-        &self,
-        view: &RequestView<'_>,
-        hasher: &IdentifierHasher,
-    ) -> Result<Option<Identifier>, Refusal> {
-        for source in &self.sources {
-            if let Some(identifier) = source.identify(view, hasher)? {
-                return Ok(Some(identifier));
-            }
-        }
-        match self.missing {
-            MissingIdentifier::ClientIp => Ok(Some(hasher.client(view.client))),
-            MissingIdentifier::Allow => Ok(None),
-            MissingIdentifier::Deny => Err(Refusal::IdentifierRequired(self.required_header())),
-        }
-    }
-
-    /// Whether any request is counted by a key.
-    pub fn counts_keys(&self) -> bool {
-        let is_header = |source: &IdentifierSource| matches!(source, IdentifierSource::Header(_));
-        self.sources.iter().any(is_header)
-    }
-
-    /// Whether any request is counted by its client's address: by a source, or for want of another.
-    pub fn counts_addresses(&self) -> bool {
-        self.sources.contains(&IdentifierSource::ClientIp)
-            || self.missing == MissingIdentifier::ClientIp
-    }
-
-    /// Whether any request is counted as `identifier`, going by its kind.
-    pub fn counts(&self, identifier: Identifier) -> bool {
-        match identifier {
-            Identifier::Hash(_) => self.counts_keys(),
-            Identifier::Address(_) | Identifier::Unix => self.counts_addresses(),
-        }
-    }
-
-    fn required_header(&self) -> HeaderName {
-        self.sources
-            .iter()
-            .find_map(|source| match source {
-                IdentifierSource::Header(name) => Some(name.clone()),
-                IdentifierSource::ClientIp => None,
-            })
-            .unwrap_or(http::header::AUTHORIZATION)
-    }
-}
-
-impl IdentifierSource {
-    fn identify(
-        &self,
-        view: &RequestView<'_>,
-        hasher: &IdentifierHasher,
-    ) -> Result<Option<Identifier>, Refusal> {
-        match self {
-            Self::Header(name) => {
-                let Some(value) = only_line(name, view)? else {
-                    return Ok(None);
-                };
-                let too_long = |KeyTooLong| Refusal::HeaderTooLong(name.clone());
-                hasher.api_key(value).map_err(too_long)
-            }
-            Self::ClientIp => Ok(Some(hasher.client(view.client))),
-        }
-    }
-}
-
-/// The one value of the header; `None` if it is absent.
-fn only_line<'a>(name: &HeaderName, view: &RequestView<'a>) -> Result<Option<&'a [u8]>, Refusal> {
-    let mut lines = view.head.headers.get_all(name).iter();
-    let Some(value) = lines.next() else {
-        return Ok(None);
-    };
-    if lines.next().is_some() {
-        return Err(Refusal::DuplicateHeader(name.clone()));
-    }
-    Ok(Some(value.as_bytes()))
-}
-
-/// `Bearer k`, `bearer   k` and `k` are the same key; `Bearer` alone is none.
-///
-/// A scheme's case does not matter (RFC 9110, 11.1); a key's does.
-fn without_scheme(value: &[u8]) -> &[u8] {
-    match value.split_at_checked(BEARER.len()) {
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case(BEARER) => match rest {
-            [] => rest,
-            [b' ' | b'\t', ..] => rest.trim_ascii_start(),
-            _ => value,
-        },
-        _ => value,
-    }
-}
-
-/// What kind of source a hashed value came from: each kind has its own name space.
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum Kind {
-    Header = 1,
 }
 
 impl fmt::Display for Identifier {
@@ -315,74 +78,14 @@ impl FromStr for Identifier {
 )]
 pub struct ParseIdentifierError;
 
-impl fmt::Display for IdentifierSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Header(name) => write!(f, "header:{name}"),
-            Self::ClientIp => f.write_str("client_ip"),
-        }
-    }
-}
-
-impl FromStr for IdentifierSource {
-    type Err = ParseIdentifierSourceError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Some(name) = text.strip_prefix("header:") {
-            let name = HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_| ParseIdentifierSourceError::HeaderName)?;
-            if OF_THE_CONNECTION.contains(&name.as_str()) {
-                return Err(ParseIdentifierSourceError::OfTheConnection);
-            }
-            return Ok(Self::Header(name));
-        }
-        match text {
-            "client_ip" => Ok(Self::ClientIp),
-            _ => Err(ParseIdentifierSourceError::Unknown),
-        }
-    }
-}
-
-/// The text is not an identifier source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseIdentifierSourceError {
-    /// No source has this name.
-    #[error("an identifier source is header:<name> or client_ip")]
-    Unknown,
-    /// The part after `header:` is not a header name.
-    #[error("a header name is made of letters, digits and hyphens, as in header:x-api-key")]
-    HeaderName,
-    /// The header speaks of the connection or the message, or names an address that anyone may invent.
-    #[error(
-        "this header identifies nobody; an identity comes from a key, as in header:x-api-key, or is client_ip"
-    )]
-    OfTheConnection,
-}
-
-/// Headers that are about the message or the way it came, not about who sent it.
-const OF_THE_CONNECTION: [&str; 12] = [
-    "connection",
-    "content-length",
-    "expect",
-    "forwarded",
-    "host",
-    "keep-alive",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-    "via",
-    "x-forwarded-for",
-    "x-real-ip",
-];
-
-const BEARER: &[u8] = b"bearer";
-const KEY_CONTEXT: &str = "slidegate 2026-12 identifier hash";
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
+    use http::HeaderName;
+
     use super::*;
+    use crate::policy::{Client, Consumers, RequestView};
 
     fn identify(
         rule: &IdentifierRule,
@@ -397,14 +100,14 @@ mod tests {
         }
         let (head, ()) = request.into_parts();
         let client = Client::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)));
-        rule.identify(
-            &RequestView {
-                head: &head,
-                client,
-                peer_is_trusted: false,
-            },
-            &hasher(),
-        )
+        let view = RequestView {
+            head: &head,
+            client,
+            peer_is_trusted: false,
+        };
+        let consumers = Consumers::default();
+        let counted = rule.identify(&view, &hasher(), &consumers)?;
+        Ok(counted.map(|counted| counted.identifier))
     }
 
     fn hasher() -> IdentifierHasher {
@@ -412,11 +115,11 @@ mod tests {
     }
 
     fn rule(sources: &[&str], missing: MissingIdentifier) -> IdentifierRule {
-        let sources = sources
+        let entries = sources
             .iter()
-            .map(|source| source.parse().expect(source))
+            .map(|source| IdentifierEntry::One(source.parse().expect(source)))
             .collect();
-        IdentifierRule { sources, missing }
+        IdentifierRule { entries, missing }
     }
 
     fn by_key(key: &[u8]) -> Identifier {
@@ -471,20 +174,25 @@ mod tests {
         let refused = identify(&rule, &[("x-api-key", b"A"), ("x-api-key", b"B")]);
         assert_eq!(
             refused,
-            Err(Refusal::DuplicateHeader(HeaderName::from_static(
-                "x-api-key"
+            Err(Refusal::DuplicateValue(IdentifierSource::Header(
+                HeaderName::from_static("x-api-key")
             )))
         );
     }
 
     #[test]
     fn a_key_of_eight_kibibytes_is_taken_and_a_longer_one_refused() {
-        by_key(&vec![b'k'; MAX_HEADER_VALUE]);
+        by_key(&vec![b'k'; MAX_IDENTIFYING_VALUE]);
         let rule = rule(&["header:x-api-key"], MissingIdentifier::Allow);
-        let refused = identify(&rule, &[("x-api-key", &vec![b'k'; MAX_HEADER_VALUE + 1])]);
+        let refused = identify(
+            &rule,
+            &[("x-api-key", &vec![b'k'; MAX_IDENTIFYING_VALUE + 1])],
+        );
         assert_eq!(
             refused,
-            Err(Refusal::HeaderTooLong(HeaderName::from_static("x-api-key")))
+            Err(Refusal::ValueTooLong(IdentifierSource::Header(
+                HeaderName::from_static("x-api-key")
+            )))
         );
     }
 
@@ -547,12 +255,14 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_counted_as_it_was_by_earlier_versions() {
+        assert_eq!(by_key(b"K").to_string(), "-XBrtHW74zXSe_4a6AolUw");
+    }
+
+    #[test]
     fn another_secret_makes_other_identifiers() {
         let other = IdentifierHasher::new(Some("another"), 64);
-        assert_ne!(
-            hasher().value(Kind::Header, b"K"),
-            other.value(Kind::Header, b"K")
-        );
+        assert_ne!(hasher().api_key(b"K"), other.api_key(b"K"));
     }
 
     #[test]

@@ -264,7 +264,7 @@ impl Conditions {
 }
 
 /// The host that a request is for; Pingora has made sure that it names no two.
-fn host(head: &Parts) -> Option<Cow<'_, str>> {
+pub(super) fn host(head: &Parts) -> Option<Cow<'_, str>> {
     let host = match head.uri.authority() {
         Some(authority) => authority.as_str(),
         None => head.headers.get(header::HOST)?.to_str().ok()?,
@@ -288,6 +288,11 @@ fn without_port(host: &str) -> &str {
 }
 
 impl HostPattern {
+    /// Whether it is one host alone.
+    pub fn is_one(&self) -> bool {
+        !self.below
+    }
+
     /// Whether `host`, in small letters and without port, is one of its hosts.
     fn matches(&self, host: &str) -> bool {
         match self.below {

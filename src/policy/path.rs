@@ -65,6 +65,12 @@ impl<'a> Readings<'a> {
         std::iter::once(&*self.kept).chain(self.resolved.as_deref())
     }
 
+    /// The one that folds the most ways to write a path into one: separators decoded, parameters dropped, `..`
+    /// resolved. Whoever keeps them takes several of its paths for this one, and none for two.
+    pub fn into_resolved(self) -> Cow<'a, [u8]> {
+        self.resolved.map_or(self.kept, Cow::Owned)
+    }
+
     /// Whether upstreams could read it in further ways: more than one of `..`, `;` and escaped separators is in
     /// it, or `..` with `//`.
     pub fn is_ambiguous(&self) -> bool {
@@ -217,6 +223,11 @@ impl PathPattern {
     /// Whether every path is one of its paths.
     pub fn is_everything(&self) -> bool {
         self.below && self.segments.is_empty()
+    }
+
+    /// Whether it is one path alone.
+    pub fn is_one(&self) -> bool {
+        !self.below && !self.segments.contains(&PathSegment::Any)
     }
 
     /// Whether every path of `other` is one of its own.

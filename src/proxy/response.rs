@@ -16,7 +16,7 @@ use pingora::http::{RequestHeader, ResponseHeader};
 
 use crate::{
     limiter::{LimitDecision, Outcome, Verdict},
-    policy::{Mode, NamedLimit, PolicySet, Refusal},
+    policy::{IdentifierSource, Mode, NamedLimit, PolicySet, Refusal},
     ratelimit::Wait,
 };
 
@@ -57,22 +57,27 @@ pub enum ErrorBody {
 #[derive(Debug)]
 pub struct Responder {
     settings: ResponseSettings,
-    /// `RateLimit-Policy` where every enforced limit is in force, as it mostly is: written once.
+    /// `RateLimit-Policy` where all of so many enforced policies are in force with limits of their own, as it mostly
+    /// is: written once.
     all_limits: (usize, Option<HeaderValue>),
 }
 
 impl Responder {
     /// A writer of responses for these policies.
     pub fn new(settings: ResponseSettings, policies: &PolicySet) -> Self {
-        let enforced: Vec<&NamedLimit> = policies
+        let enforced: Vec<&[NamedLimit]> = policies
             .policies()
             .iter()
             .filter(|policy| policy.mode == Mode::Enforce)
-            .flat_map(|policy| &policy.limits)
+            .map(|policy| policy.tiers.own())
+            .filter(|limits| !limits.is_empty())
             .collect();
         Self {
             settings,
-            all_limits: (enforced.len(), policy_members(enforced.into_iter())),
+            all_limits: (
+                enforced.len(),
+                policy_members(enforced.into_iter().flatten()),
+            ),
         }
     }
 
@@ -194,7 +199,7 @@ impl Responder {
 
     fn policy_members(&self, verdict: &Verdict) -> Option<HeaderValue> {
         let (enforced, members) = &self.all_limits;
-        if verdict.in_force().count() == *enforced {
+        if verdict.are_own_limits_of(*enforced) {
             return members.clone();
         }
         policy_members(verdict.in_force())
@@ -254,15 +259,18 @@ impl<'a> Problem<'a> {
 
     fn refused(refusal: &Refusal) -> Self {
         let (status, title, challenge) = match refusal {
-            Refusal::DuplicateHeader(_) | Refusal::HeaderTooLong(_) => {
+            Refusal::DuplicateValue(_) | Refusal::ValueTooLong(_) => {
                 (StatusCode::BAD_REQUEST, "The identity cannot be read", None)
+            }
+            Refusal::InvalidCost { .. } => {
+                (StatusCode::BAD_REQUEST, "The cost cannot be read", None)
             }
             Refusal::Blocked => (StatusCode::FORBIDDEN, "Forbidden", None),
             Refusal::AmbiguousPath => (StatusCode::BAD_REQUEST, "The path is ambiguous", None),
-            Refusal::IdentifierRequired(name) => (
+            Refusal::IdentifierRequired(sources) => (
                 StatusCode::UNAUTHORIZED,
                 "An identity is required",
-                Some(format!("ApiKey header=\"{name}\"")),
+                Some(challenge(sources)),
             ),
         };
         Self {
@@ -298,6 +306,36 @@ impl<'a> Problem<'a> {
             None => format!("{}\n", self.title),
         }
     }
+}
+
+/// `ApiKey header="x-tenant x-user", cookie="session"`: what a request must have, all of it. A parameter stands once
+/// in a challenge (RFC 9110, 11.2), and no name has a blank in it.
+fn challenge(sources: &[IdentifierSource]) -> String {
+    let (mut headers, mut cookies, mut parameters) = (Vec::new(), Vec::new(), Vec::new());
+    for source in sources {
+        match source {
+            IdentifierSource::Header(name) | IdentifierSource::Consumer(name) => {
+                headers.push(name.as_str())
+            }
+            IdentifierSource::Host => headers.push(header::HOST.as_str()),
+            IdentifierSource::Cookie(name) => cookies.push(&**name),
+            IdentifierSource::Query(name) => parameters.push(&**name),
+            IdentifierSource::Path
+            | IdentifierSource::Method
+            | IdentifierSource::Constant
+            | IdentifierSource::ClientIp => {}
+        }
+    }
+    let named = [
+        ("header", headers),
+        ("cookie", cookies),
+        ("query", parameters),
+    ];
+    let named = named.into_iter().filter(|(_, names)| !names.is_empty());
+    let named: Vec<_> = named
+        .map(|(place, names)| format!("{place}=\"{}\"", names.join(" ")))
+        .collect();
+    format!("ApiKey {}", named.join(", "))
 }
 
 /// `"per-client";q=100;w=60, …`: RateLimit-Policy, a list of strings with parameters (RFC 9651).

@@ -17,7 +17,7 @@ fn check_prints_the_policies_in_force_the_warnings_and_ok() {
                 exempt: {client_ip: [203.0.113.7], path: [/live/, /probe/**]}\n\
                 apply: first\n\
                 policies:\n\
-                - {name: fair, match: {path: [//v1//, /%61pi/**], host: [API.example.com], not: {method: [HEAD], client_ip: [10.0.0.0/8]}}, limits: [10/1s, 1000/1h], identifier: [header:x-api-key], cost: 2}\n\
+                - {name: fair, match: {path: [//v1//, /%61pi/**], host: [API.example.com], not: {method: [HEAD], client_ip: [10.0.0.0/8]}}, limits: [10/1s, 1000/1h], identifier: [[header:x-tenant, header:x-user], header:x-api-key], cost: 2}\n\
                 - {name: logins, limits: [5/15m], charge_on: [401, 403], mode: shadow}\n\
                 - {name: ceiling, limits: [100/1m], take_back_5xx: true, failure_mode: deny}";
     fs::write(&path, text).expect("written");
@@ -33,7 +33,7 @@ exempt path /live, /probe/**
 apply first: one enforced policy for a request, and all shadow policies
 policy fair
     match         host api.example.com; path /v1, /api/**; not method HEAD; not client_ip 10.0.0.0/8
-    identifier    header:x-api-key, else client_ip
+    identifier    header:x-tenant + header:x-user, else header:x-api-key, else client_ip
     limit         10/1s as fair-1s, sliding_window_counter
     limit         1000/1h as fair-1h, sliding_window_counter
     charge        2 when admitted
@@ -53,7 +53,7 @@ policy ceiling
     failure mode  deny
 warning: identity.secret is not set: a fixed key is used, so whoever reads Redis can guess API keys \
 offline; set the same secret on every proxy that shares the Redis
-warning: policy fair: a client that invents values for header:x-api-key gets a fresh quota with each; \
+warning: policy fair: a client that invents values for header:x-tenant + header:x-user gets a fresh quota with each; \
 with apply: all a policy with identifier: [client_ip] could be a ceiling
 config.yaml: ok
 ";

@@ -79,7 +79,7 @@ fn every_default_is_the_one_in_use() {
         let mut base = json!({
             "upstream": {"address": "app:1"},
             "policies": [{"name": "p", "limits": ["1/1s"]}],
-            "identity": {"trusted_proxies": 1},
+            "identity": {"trusted_proxies": 1, "consumers": {"file": "/consumers.yaml"}},
         });
         // Without a Redis the rest of the store has no effect that could be seen.
         if pointer(&setting.place) != "/store/url" {
@@ -113,7 +113,7 @@ fn every_default_is_the_one_in_use() {
         }
     }
     assert!(found >= 33, "found {found}");
-    assert!(shown + 2 >= found, "config.yaml shows {shown} of {found}");
+    assert!(shown + 3 >= found, "config.yaml shows {shown} of {found}");
 }
 
 #[test]

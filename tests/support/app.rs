@@ -2,6 +2,7 @@
 
 use std::{
     net::{SocketAddr, TcpListener},
+    path::Path,
     thread::JoinHandle,
 };
 
@@ -34,6 +35,16 @@ impl App {
     pub fn start_at(yaml: &str, clock: Clock) -> Self {
         let config =
             Config::parse(yaml, "test.yaml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
+        Self::start_with(config, clock)
+    }
+
+    /// Starts it with the configuration in a file, and the files that this one names.
+    pub fn start_file(path: &Path) -> Self {
+        let config = Config::load(path, &|_| None).unwrap_or_else(|error| panic!("{error}"));
+        Self::start_with(config, Clock::system())
+    }
+
+    fn start_with(config: Config, clock: Clock) -> Self {
         let (proxy, metrics) = (free_listener(), free_listener());
         let addresses = (local(&proxy), local(&metrics));
         let (tell, stop) = watch::channel(Stop::No);
@@ -61,6 +72,15 @@ impl App {
 
     /// Gives it another configuration, and waits until it has taken it.
     pub async fn reload(&self, yaml: &str) {
+        self.take(Config::parse(yaml, "test.yaml", &|_| None)).await;
+    }
+
+    /// The same, with the configuration in a file.
+    pub async fn reload_file(&self, path: &Path) {
+        self.take(Config::load(path, &|_| None)).await;
+    }
+
+    async fn take(&self, read: Result<Config, ConfigError>) {
         let taken = async || {
             let exposition = self.metrics().await;
             ["applied", "unchanged", "refused"]
@@ -70,10 +90,7 @@ impl App {
                 .sum::<f64>()
         };
         let before = taken().await;
-        let sent = self
-            .reload
-            .send(Config::parse(yaml, "test.yaml", &|_| None));
-        let sent = sent.await;
+        let sent = self.reload.send(read).await;
         sent.expect("it runs");
         eventually("the configuration is taken", async || {
             taken().await > before

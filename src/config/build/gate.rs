@@ -1,9 +1,14 @@
 //! `block` and `exempt`: whom no policy is asked about.
 
-use super::matching::{CLIENTS, PATHS};
+use std::collections::HashSet;
+
+use super::{
+    identity::Identity,
+    matching::{CLIENTS, List, PATHS},
+};
 use crate::{
-    config::section::Section,
-    policy::{Cidr, Gate, PathPattern},
+    config::{consumer_name, section::Section},
+    policy::{Cidr, Gate, Identifier, PathPattern},
 };
 
 /// What `block` and `exempt` list, as it is written. What is at fault is left out.
@@ -12,9 +17,10 @@ pub struct Lists {
     pub blocked: Vec<Cidr>,
     pub exempt_clients: Vec<Cidr>,
     pub exempt_paths: Vec<PathPattern>,
+    pub exempt_consumers: HashSet<Identifier>,
 }
 
-pub fn read(root: &mut Section<'_>) -> Lists {
+pub fn read(root: &mut Section<'_>, identity: &Identity) -> Lists {
     let given = root.has("block");
     let blocked = root.section("block", |section| {
         if given && section.is_empty() {
@@ -41,13 +47,23 @@ pub fn read(root: &mut Section<'_>) -> Lists {
             let problem = "covers every path: no policy would ever be asked";
             section.conflict("path", problem, None);
         }
-        (clients, paths)
+        let consumers = CONSUMERS.read(section, &[]).unwrap_or_default();
+        if section.has("consumer") && identity.consumers.is_none() {
+            let problem = "has no effect: there are no consumers";
+            let hint = "list them in a file, and name it in identity.consumers";
+            section.conflict("consumer", problem, Some(hint));
+        }
+        let path = section.path().key("consumer");
+        let consumers = consumers.iter();
+        let consumers = consumers.filter_map(|name| identity.consumer(&path, name).ok());
+        (clients, paths, consumers.collect())
     });
-    let (exempt_clients, exempt_paths) = exempt.unwrap_or_default();
+    let (exempt_clients, exempt_paths, exempt_consumers) = exempt.unwrap_or_default();
     Lists {
         blocked,
         exempt_clients,
         exempt_paths,
+        exempt_consumers,
     }
 }
 
@@ -56,7 +72,15 @@ impl Lists {
         Gate {
             blocked: self.blocked.iter().copied().collect(),
             exempt_clients: self.exempt_clients.iter().copied().collect(),
+            exempt_consumers: self.exempt_consumers.clone(),
             exempt_paths: self.exempt_paths.clone(),
         }
     }
 }
+
+const CONSUMERS: List<String> = List {
+    key: "consumer",
+    example: "[acme]",
+    parse: |text| consumer_name(text).map(str::to_owned),
+    covers: String::eq,
+};

@@ -1,13 +1,21 @@
 //! `identity`: who a client is, and under what name it is counted. The secret is never shown.
 
+use std::{cell::RefCell, path::PathBuf};
+
+use http::HeaderName;
+
 use super::upstream::is_host;
 use crate::{
     config::{
+        ConsumersSettings, Path, consumer_name,
         field::Field,
         leaf::{Choice, Rejected, choice, integer, is_plain_integer},
         section::Section,
     },
-    policy::{Cidr, CidrSet, ClientHeader, ClientRule, IdentifierHasher, TrustedProxies},
+    policy::{
+        Cidr, CidrSet, ClientHeader, ClientRule, Identifier, IdentifierHasher, IdentifierSource,
+        TrustedProxies,
+    },
 };
 
 /// What `identity` says.
@@ -18,6 +26,42 @@ pub struct Identity {
     pub clients: ClientRule,
     /// Whether a range of trusted proxies holds every address.
     pub trusts_everybody: bool,
+    /// Where known keys are listed, if they are.
+    pub consumers: Option<ConsumersSettings>,
+    /// The consumers that other settings name, and which settings.
+    pub named: RefCell<Vec<(String, String)>>,
+}
+
+impl Identity {
+    /// The consumer that a setting names, and as whom it is counted.
+    pub fn consumer(&self, path: &Path, text: &str) -> Result<Identifier, Rejected> {
+        let name = consumer_name(text)?;
+        let named = (path.to_string(), name.to_owned());
+        self.named.borrow_mut().push(named);
+        Ok(self.hasher.consumer(name))
+    }
+
+    /// Whether any peer is a trusted proxy.
+    pub fn trusts_anybody(&self) -> bool {
+        match &self.clients.trusted {
+            TrustedProxies::Hops(hops) => *hops > 0,
+            TrustedProxies::Ranges(ranges) => !ranges.is_empty(),
+        }
+    }
+}
+
+/// What stands in for one that is at fault, so that what comes after it is read.
+impl Default for Identity {
+    fn default() -> Self {
+        Self {
+            hasher: IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX),
+            keyed: false,
+            clients: ClientRule::default(),
+            trusts_everybody: false,
+            consumers: None,
+            named: RefCell::default(),
+        }
+    }
 }
 
 pub fn read(section: &mut Section<'_>) -> Identity {
@@ -45,7 +89,40 @@ pub fn read(section: &mut Section<'_>) -> Identity {
             header: header.unwrap_or_default(),
         },
         trusts_everybody,
+        consumers: consumers(section),
+        named: RefCell::default(),
     }
+}
+
+/// Where consumers are listed, and which headers hold their keys.
+fn consumers(section: &mut Section<'_>) -> Option<ConsumersSettings> {
+    if !section.has("consumers") {
+        section.field("consumers");
+        return None;
+    }
+    section.section("consumers", |section| {
+        section.require("file", "file: /etc/slidegate/consumers.yaml");
+        let file = section.optional("file", |text| Ok::<_, Rejected>(PathBuf::from(text)));
+        let mut seen = Vec::new();
+        let headers = section.list("headers", "[x-api-key]", |item| {
+            item.word(|text| {
+                let header = match format!("header:{text}").parse()? {
+                    IdentifierSource::Header(header) => header,
+                    _ => return Err(Rejected::new("a header name")),
+                };
+                if seen.contains(&header) {
+                    return Err(Rejected::new("each header stands once, and this one did"));
+                }
+                seen.push(header.clone());
+                Ok(header)
+            })
+        });
+        let usual = || ["x-api-key", "authorization"].map(HeaderName::from_static);
+        Some(ConsumersSettings {
+            file: file?,
+            headers: headers.unwrap_or_else(|| usual().into()),
+        })
+    })?
 }
 
 /// A list of ranges, or a number of hops.

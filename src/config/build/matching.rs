@@ -112,10 +112,10 @@ fn conditions(section: &mut Section<'_>, wanted: &Conditions) -> Option<Conditio
 
 /// A key that holds alternatives.
 pub struct List<T> {
-    key: &'static str,
-    example: &'static str,
-    parse: fn(&str) -> Result<T, Rejected>,
-    covers: fn(&T, &T) -> bool,
+    pub key: &'static str,
+    pub example: &'static str,
+    pub parse: fn(&str) -> Result<T, Rejected>,
+    pub covers: fn(&T, &T) -> bool,
 }
 
 impl<T: Display + Clone + PartialEq> List<T> {

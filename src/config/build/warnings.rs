@@ -1,8 +1,10 @@
 //! What is allowed and still worth a word. Nothing here stops a start.
 
 use super::{gate::Lists, identity::Identity, store::Store};
-use crate::config::leaf::nearest;
-use crate::policy::{Apply, Charge, IdentifierSource, MatchRule, Mode, Policy};
+use crate::{
+    config::leaf::nearest,
+    policy::{Apply, Charge, HostPattern, IdentifierSource, MatchRule, Mode, PathPattern, Policy},
+};
 
 /// The warnings about where counters live, under whose name, and about `policies`.
 pub fn of(
@@ -52,7 +54,9 @@ pub fn of(
     for policy in policies {
         let capped = ceilings.iter().any(|ceiling| {
             let beside = apply == Apply::All || policy.mode == Mode::Shadow;
-            beside && ceiling.matches.covers(&policy.matches)
+            beside
+                && ceiling.matches.covers(&policy.matches)
+                && charges_wherever(&ceiling.charge, &policy.charge)
         });
         if !capped {
             warnings.extend(mints_quota(policy, apply));
@@ -73,9 +77,10 @@ fn unregistered(policy: &str, method: &str) -> Option<String> {
 }
 
 fn never_admits(policy: &Policy) -> Option<String> {
-    let cost = policy.cost.units();
+    let cost = policy.cost.least().units();
     let limit = policy
-        .limits
+        .tiers
+        .own()
         .iter()
         .find(|limit| limit.limit.quota() < cost)?;
     Some(format!(
@@ -87,24 +92,65 @@ fn never_admits(policy: &Policy) -> Option<String> {
 /// Whether no client gets past it by changing what it sends.
 fn is_ceiling(policy: &Policy) -> bool {
     policy.mode == Mode::Enforce
-        && policy.identifier.sources == [IdentifierSource::ClientIp]
-        && matches!(policy.charge, Charge::AtRequest { .. })
+        && policy.identifier.is_never_missing()
+        && invented(policy).is_none()
+}
+
+/// Whether every request that `narrow` charges is charged by `wide`.
+fn charges_wherever(wide: &Charge, narrow: &Charge) -> bool {
+    match (wide, narrow) {
+        (Charge::AtRequest { .. }, _) => true,
+        (Charge::AtResponse { statuses: wide }, Charge::AtResponse { statuses: narrow }) => {
+            narrow.iter().all(|status| wide.contains(status))
+        }
+        (Charge::AtResponse { .. }, Charge::AtRequest { .. }) => false,
+    }
 }
 
 fn mints_quota(policy: &Policy, apply: Apply) -> Option<String> {
-    let source = policy.identifier.sources.first()?;
+    let invented = invented(policy)?;
     let remedy = match apply {
         Apply::All => {
             "add an enforced policy with identifier: [client_ip] as a ceiling for its requests"
         }
         Apply::First => "with apply: all a policy with identifier: [client_ip] could be a ceiling",
     };
-    (*source != IdentifierSource::ClientIp).then(|| {
-        format!(
-            "policy {}: a client that invents values for {source} gets a fresh quota with each; {remedy}",
-            policy.name
-        )
+    Some(format!(
+        "policy {}: a client that invents values for {invented} gets a fresh quota with each; {remedy}",
+        policy.name
+    ))
+}
+
+/// The sources of its first entry that has some of which a client can invent values without end.
+fn invented(policy: &Policy) -> Option<String> {
+    policy.identifier.entries.iter().find_map(|entry| {
+        let sources = entry.sources().iter();
+        let invented: Vec<_> = sources
+            .filter(|source| is_endless(source, &policy.matches))
+            .map(ToString::to_string)
+            .collect();
+        (!invented.is_empty()).then(|| invented.join(" + "))
     })
+}
+
+/// Whether requests that match can have any number of values in this source. Methods that HTTP does not define are
+/// counted as one, so they are few.
+fn is_endless(source: &IdentifierSource, rule: &MatchRule) -> bool {
+    match source {
+        IdentifierSource::Header(_) | IdentifierSource::Cookie(_) | IdentifierSource::Query(_) => {
+            true
+        }
+        IdentifierSource::Host => {
+            rule.all.hosts.is_empty() || !rule.all.hosts.iter().all(HostPattern::is_one)
+        }
+        IdentifierSource::Path => {
+            rule.all.paths.is_empty() || !rule.all.paths.iter().all(PathPattern::is_one)
+        }
+        IdentifierSource::Consumer(_)
+        | IdentifierSource::Method
+        | IdentifierSource::Constant
+        | IdentifierSource::ClientIp => false,
+    }
 }
 
 const EVERYBODY: &str = "identity.trusted_proxies holds every address, so whoever reaches the proxy can name \

@@ -1,0 +1,96 @@
+//! The limits of a policy, and for whom: its own, those of a plan, those of one identifier.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{Identifier, NamedLimit};
+
+/// The limits of a policy, set by set. Which one an identifier meets follows from it alone, by what is
+/// configured.
+#[derive(Debug)]
+pub struct Tiers {
+    /// The policy's own first.
+    tiers: Vec<Tier>,
+    plans: HashMap<Arc<str>, usize>,
+    overrides: HashMap<Identifier, usize>,
+}
+
+/// A set of limits.
+#[derive(Debug)]
+pub struct Tier {
+    /// The plan whose limits they are, if they are one's.
+    pub plan: Option<Arc<str>>,
+    /// No two with the same window. None at all is unlimited.
+    pub limits: Vec<NamedLimit>,
+}
+
+impl Tiers {
+    /// The place of the policy's own limits.
+    pub const OWN: usize = 0;
+
+    /// The same limits for everybody.
+    pub fn of(limits: Vec<NamedLimit>) -> Self {
+        Self {
+            tiers: vec![Tier { plan: None, limits }],
+            plans: HashMap::new(),
+            overrides: HashMap::new(),
+        }
+    }
+
+    /// Adds the limits of a plan.
+    pub fn add_plan(&mut self, plan: Arc<str>, limits: Vec<NamedLimit>) {
+        self.plans.insert(plan.clone(), self.tiers.len());
+        self.tiers.push(Tier {
+            plan: Some(plan),
+            limits,
+        });
+    }
+
+    /// Adds the limits of single identifiers, whatever their plan.
+    pub fn add_override(
+        &mut self,
+        identifiers: impl IntoIterator<Item = Identifier>,
+        limits: Vec<NamedLimit>,
+    ) {
+        let tier = self.tiers.len();
+        let identifiers = identifiers.into_iter();
+        self.overrides
+            .extend(identifiers.map(|identifier| (identifier, tier)));
+        self.tiers.push(Tier { plan: None, limits });
+    }
+
+    /// The place of the limits that an identifier meets: its own, else its plan's, else the policy's.
+    pub fn of_identifier(&self, identifier: Identifier, plan: Option<&str>) -> usize {
+        if let Some(tier) = self.overrides.get(&identifier) {
+            return *tier;
+        }
+        let plan = plan.and_then(|plan| self.plans.get(plan));
+        plan.copied().unwrap_or(Self::OWN)
+    }
+
+    /// The limits at a place.
+    pub fn limits(&self, tier: usize) -> &[NamedLimit] {
+        &self.tiers[tier].limits
+    }
+
+    /// The policy's own limits.
+    pub fn own(&self) -> &[NamedLimit] {
+        self.limits(Self::OWN)
+    }
+
+    /// Every set of limits, the policy's own first.
+    pub fn all(&self) -> &[Tier] {
+        &self.tiers
+    }
+
+    /// Every plan that has limits of its own.
+    pub fn plans(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.tiers.iter().filter_map(|tier| tier.plan.as_ref())
+    }
+
+    /// Every identifier that has limits of its own, and their place.
+    pub fn overrides(&self) -> impl Iterator<Item = (Identifier, usize)> {
+        self.overrides
+            .iter()
+            .map(|(identifier, tier)| (*identifier, *tier))
+    }
+}
