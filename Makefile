@@ -1,6 +1,6 @@
 # What a recipe can not say in a line or two is a script under scripts/.
 
-.PHONY: help run test lint soak
+.PHONY: help run test lint soak fuzz
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -23,10 +23,17 @@ lint: ## Check formatting, lints, documentation, and the dependencies' licences 
 	@scripts/timed.sh cargo fmt --check
 	@scripts/timed.sh cargo clippy --locked --all-targets -- -D warnings
 	@scripts/timed.sh cargo doc --locked --no-deps
+	@scripts/timed.sh cargo fmt --manifest-path fuzz/Cargo.toml --check
+	@scripts/timed.sh cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target --all-targets -- -D warnings
 	@scripts/timed.sh scripts/deny.sh
 
 soak: export PATH := $(PATH):/usr/sbin:/sbin
 soak: export QUICK := $(QUICK)
-soak: ## Measure bounds in ms and MB on real servers, see docs/soak.md; QUICK=1 takes 3 minutes
+soak: fuzz ## Fuzz, then measure bounds in ms and MB on real servers, see docs/soak.md; QUICK=1 takes 5 minutes
 	@scripts/require.sh cargo cmake cc nginx redis-server
 	@scripts/timed.sh cargo bench --locked --bench soak
+
+fuzz: export SECONDS_EACH ?= $(if $(QUICK),30,600)
+fuzz: ## Look for inputs that break what must hold for any, see CONTRIBUTING.md; SECONDS_EACH=600 or QUICK=1 (30)
+	@scripts/require.sh cargo cmake cc c++
+	@scripts/timed.sh scripts/fuzz.sh

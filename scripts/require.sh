@@ -17,6 +17,7 @@ int main(void) { return EXIT_SUCCESS; }' | cc -x c - -o /dev/null 2>/dev/null ;;
 
 package() {
     case $1 in
+    c++) echo g++ ;;
     cc) echo gcc libc6-dev ;;
     curl) echo curl ca-certificates ;;
     dnsmasq) echo dnsmasq-base ;;

@@ -10,6 +10,7 @@ use pingora_proxy::http_proxy;
 use tokio::sync::watch;
 
 use crate::{
+    admin::Admin,
     bounded_log::BoundedLog,
     clock::Clock,
     config::Config,
@@ -32,6 +33,8 @@ pub struct World {
     pub proxy: TcpListener,
     /// Where metrics and health are served.
     pub metrics: TcpListener,
+    /// Where operators ask, if anywhere.
+    pub admin: Option<TcpListener>,
     /// The time.
     pub clock: Clock,
     /// When to stop.
@@ -70,10 +73,26 @@ pub enum AppError {
 ///
 /// # Errors
 /// If one of them is taken, foreign or not permitted.
-pub fn bind(settings: &ServerSettings) -> Result<(TcpListener, TcpListener), BindError> {
-    let proxy = server::bind("listen", settings.listen)?;
-    let metrics = server::bind("metrics_listen", settings.metrics_listen)?;
-    Ok((proxy, metrics))
+pub fn bind(settings: &ServerSettings) -> Result<Listeners, BindError> {
+    let admin = settings.admin_listen;
+    Ok(Listeners {
+        proxy: server::bind("listen", settings.listen)?,
+        metrics: server::bind("metrics_listen", settings.metrics_listen)?,
+        admin: admin
+            .map(|address| server::bind("admin_listen", address))
+            .transpose()?,
+    })
+}
+
+/// Where it can be reached.
+#[derive(Debug)]
+pub struct Listeners {
+    /// By clients.
+    pub proxy: TcpListener,
+    /// By Prometheus and probes.
+    pub metrics: TcpListener,
+    /// By operators, if at all.
+    pub admin: Option<TcpListener>,
 }
 
 /// Serves until told to stop, then finishes what is in flight.
@@ -112,6 +131,9 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     let rules = Arc::new(ArcSwap::from_pointee(rules(config, Arc::new(limiter))));
     let reloads = ReloadStatus::default();
     let reloader = Reloader::new(rules.clone(), values, metrics.clone(), reloads.clone());
+    let admin = HttpServer::new_app(Admin {
+        rules: rules.clone(),
+    });
     let gateway = Gateway {
         rules,
         upstream,
@@ -143,6 +165,13 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
         let (_open, never) = watch::channel(false);
         let observing = server::serve(world.metrics, Arc::new(observatory), never);
         let observing = tokio::spawn(observing);
+        if let Some(listener) = world.admin {
+            let (open, never) = watch::channel(false);
+            tokio::spawn(async move {
+                server::serve(listener, Arc::new(admin), never).await;
+                drop(open);
+            });
+        }
         tokio::select! {
             ended = supervise(&settings, running, readiness, close, world.stop) => ended,
             _ = observing => Err(AppError::ObservatoryDied),
@@ -164,6 +193,20 @@ pub fn limiter(
     }
     let (limiter, _) = open_limiter(&mut config, Clock::system(), runtime);
     limiter
+}
+
+/// What a configuration says about requests, on counters that are new and nobody else's. Connects to nothing.
+pub fn rules_on_empty_counters(mut config: Config) -> Rules {
+    let clock = Clock::system();
+    let limiter = Limiter::new(
+        policies(&mut config),
+        Store::Memory(MemoryStore::new(config.memory, clock.clone())),
+        MemoryStore::new(config.memory, clock.clone()),
+        &config.limiter,
+        Arc::new(Metrics::new()),
+        clock,
+    );
+    rules(config, Arc::new(limiter))
 }
 
 /// What a configuration says about requests, decided on by `limiter`.

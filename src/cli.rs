@@ -9,6 +9,7 @@
 
 pub mod check;
 mod client;
+mod explain;
 mod forget;
 mod hash_key;
 mod inspect;
@@ -23,6 +24,7 @@ use clap::{Parser, Subcommand};
 use self::{
     check::CheckError,
     client::{ClientError, Selection},
+    explain::{Asked, ExplainError},
     hash_key::Entry,
 };
 use crate::{app::AppError, config::ConfigError};
@@ -51,6 +53,11 @@ enum Command {
     },
     /// Print the JSON Schema of the configuration, for editors.
     Schema,
+    /// Tell what would become of a request, and why, on empty counters. Connects to nothing.
+    Explain {
+        #[command(flatten)]
+        asked: Asked,
+    },
     /// Print an entry for the file of consumers (identity.consumers) of an API key.
     ///
     /// The key is read from standard input or a file, never from the command line.
@@ -93,12 +100,16 @@ enum CommandError {
     Client(#[from] ClientError),
     #[error("writing the schema: {0}")]
     Schema(std::io::Error),
+    #[error(transparent)]
+    Explain(#[from] ExplainError),
 }
 
 impl CommandError {
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Config(_) | Self::Check(CheckError::Config(_)) => ExitCode::from(2),
+            Self::Explain(ExplainError::Config(_) | ExplainError::Question(_)) => ExitCode::from(2),
+            Self::Explain(ExplainError::Io(_)) => ExitCode::FAILURE,
             Self::Client(error) if error.is_usage() => ExitCode::from(2),
             Self::App(_)
             | Self::Check(CheckError::Output(_))
@@ -123,6 +134,10 @@ impl Cli {
             Command::Schema => schema::schema(out)
                 .map(succeeded)
                 .map_err(CommandError::Schema),
+            Command::Explain { asked } => {
+                let explained = explain::explain(&asked, &environment, out);
+                explained.map(succeeded).map_err(CommandError::from)
+            }
             Command::HashKey { entry } => {
                 let printed = hash_key::hash_key(&entry, &environment, out);
                 printed.map(succeeded).map_err(CommandError::from)

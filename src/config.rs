@@ -263,6 +263,7 @@ fn parse_file<T>(
         Ok(tree) => tree,
         Err(fault) => {
             faults.push(fault);
+            faults.sort_by_key(|fault| fault.place);
             return failed(with(faults, Vec::new()));
         }
     };

@@ -17,11 +17,13 @@
 //! room may name which is written, and checked, in `tests/architecture.rs`. `ratelimit` and `policy` never read a clock, never
 //! wait, and know nothing of Redis, Pingora or YAML. Nothing past `config` sees YAML.
 
+pub mod admin;
 pub mod app;
 pub mod bounded_log;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod explain;
 pub mod limiter;
 pub mod metrics;
 pub mod observe;

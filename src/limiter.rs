@@ -89,7 +89,7 @@ impl StoreStatus {
 pub enum Intent {
     /// It does, if the request is admitted.
     Take,
-    /// It only tells what would happen.
+    /// It only tells what would happen, and leaves no trace: not in metrics, nor in the denial cache.
     Peek,
 }
 
@@ -255,7 +255,8 @@ impl Limiter {
             return self.verdict(Outcome::Pass);
         }
 
-        let (replies, received) = self.ask(&groups, started, self.shared.store.budget()).await;
+        let within = self.shared.store.budget();
+        let (replies, received) = self.ask(&groups, started, within, intent).await;
         let mut replies = replies.into_iter();
         let mut verdict = if enforced.is_empty() {
             self.verdict(Outcome::Pass)
@@ -263,7 +264,7 @@ impl Limiter {
             match replies.next() {
                 Some(Ok(decisions)) => {
                     let limits = self.limit_decisions(enforced, decisions, DecidedBy::Store);
-                    if let Some(cache) = &self.denials {
+                    if let Some(cache) = self.denials.as_ref().filter(|_| intent == Intent::Take) {
                         cache.learn(&limits, started, received);
                     }
                     self.conclude(enforced, limits)
@@ -282,20 +283,25 @@ impl Limiter {
         groups: &[Group<'_>],
         started: Instant,
         within: Duration,
+        intent: Intent,
     ) -> (Vec<GroupReply>, Instant) {
         let replies = self.shared.store.take_within(groups, At::Now, within).await;
-        let received = self.received(&replies, started);
+        let received = self.received(&replies, started, intent);
         (replies, received)
     }
 
-    /// Counts what came of a question sent at `started`; returns when that was. A cause that fails several
+    /// Counts what came of a question that charges, sent at `started`; returns when that was. A cause that fails several
     /// groups is one failure.
     fn received<'r>(
         &self,
         replies: impl IntoIterator<Item = &'r GroupReply>,
         started: Instant,
+        intent: Intent,
     ) -> Instant {
         let took = clock::elapsed(started);
+        if intent == Intent::Peek {
+            return started + took;
+        }
         let (mut told, mut asked) = (SmallVec::<[&StoreError; 2]>::new(), false);
         for reply in replies {
             match reply {
@@ -327,7 +333,9 @@ impl Limiter {
         self.behind(&self.shared.unawaited, 0, async move {
             let groups = limiter.shadow_groups(&shadow, Intent::Take);
             let budget = limiter.shared.store.budget();
-            let (replies, _) = limiter.ask(&groups, clock::instant(), budget).await;
+            let (replies, _) = limiter
+                .ask(&groups, clock::instant(), budget, Intent::Take)
+                .await;
             limiter.observe(&limiter.shadow_decisions(&shadow, replies));
         });
     }
@@ -358,7 +366,7 @@ impl Limiter {
         let with = |wanted| enforced.iter().filter(move |asked| mode(asked) == wanted);
 
         if with(FailureMode::Deny).next().is_some() {
-            for asked in with(FailureMode::Deny) {
+            for asked in with(FailureMode::Deny).filter(|_| intent == Intent::Take) {
                 self.counted.decided(
                     (asked.policy, asked.tier),
                     false,
@@ -369,7 +377,7 @@ impl Limiter {
             let retry_after = self.shared.store.health().next_probe;
             return self.verdict(Outcome::Unavailable { retry_after });
         }
-        for asked in with(FailureMode::Allow) {
+        for asked in with(FailureMode::Allow).filter(|_| intent == Intent::Take) {
             self.counted.decided(
                 (asked.policy, asked.tier),
                 true,

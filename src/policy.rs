@@ -183,6 +183,28 @@ pub struct Asked {
     pub cost: Cost,
 }
 
+/// What a policy makes of a request.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// It is for others.
+    DoesNotMatch,
+    /// Of those that match only the first enforced one applies, and this is another.
+    IsBehind,
+    /// The request has none of its sources, and it lets such pass.
+    CountsNobody,
+    /// There is no limit for who is counted.
+    IsUnlimited {
+        /// Who is counted.
+        identifier: Identifier,
+        /// Which of its [`Tiers`] has none.
+        tier: usize,
+    },
+    /// It asks by its limits.
+    Asks(Asked),
+    /// It can not take the request as sent. An enforced policy refuses it; a shadow policy is left out.
+    Refuses(Refusal),
+}
+
 impl PolicySet {
     /// A set of `policies`, all of which apply where they match, and whose identifiers are hashed by `hasher`.
     pub fn new(policies: Vec<Policy>, hasher: IdentifierHasher) -> Self {
@@ -277,43 +299,81 @@ impl PolicySet {
         let mut asked = SmallVec::new();
         let mut enforced = 0_usize;
         for place in places {
-            let policy = &self.policies[place];
-            if policy.mode == Mode::Enforce {
+            let mode = self.policies[place].mode;
+            if mode == Mode::Enforce {
                 enforced += 1;
-                if self.apply == Apply::First && enforced > 1 {
-                    continue;
-                }
             }
-            match self.asked_by(place, view) {
-                Ok(counted) => asked.extend(counted),
-                Err(_) if policy.mode == Mode::Shadow => {}
-                Err(refusal) => return Err(refusal),
+            if self.is_behind(mode, enforced) {
+                continue;
+            }
+            match self.standing(place, view) {
+                Standing::Asks(one) => asked.push(one),
+                Standing::Refuses(refusal) if mode == Mode::Enforce => return Err(refusal),
+                _ => {}
             }
         }
         Ok(asked)
     }
 
-    /// Whom the policy in this place counts, and by which limits; `None` if it counts nobody, or without one.
-    fn asked_by(&self, place: usize, view: &RequestView<'_>) -> Result<Option<Asked>, Refusal> {
+    /// What each policy makes of a request, in configuration order: as [`Self::asked`], with the reasons.
+    ///
+    /// Whom the gate turns away or lets through, and a path that is refused, no policy is asked about.
+    pub fn standings(&self, view: &RequestView<'_>) -> Vec<Standing> {
+        let facts = Facts::new(view, self.wanted);
+        let mut enforced = 0;
+        let places = 0..self.policies.len();
+        let standings = places.map(|place| {
+            let policy = &self.policies[place];
+            if !policy.matches.matches(&facts) {
+                return Standing::DoesNotMatch;
+            }
+            enforced += usize::from(policy.mode == Mode::Enforce);
+            if self.is_behind(policy.mode, enforced) {
+                return Standing::IsBehind;
+            }
+            self.standing(place, view)
+        });
+        standings.collect()
+    }
+
+    /// Whether no policy is asked about the request, since something is exempt.
+    pub fn exempts(&self, view: &RequestView<'_>) -> bool {
+        let facts = Facts::new(view, self.wanted);
+        self.gate.exempts(&facts) || self.exempts_consumer(view)
+    }
+
+    /// Whether an enforced policy came before, so that a policy which matches does not apply; `enforced` is how many
+    /// have matched so far, this one included.
+    fn is_behind(&self, mode: Mode, enforced: usize) -> bool {
+        self.apply == Apply::First && mode == Mode::Enforce && enforced > 1
+    }
+
+    /// What the policy in this place, which applies, makes of a request.
+    fn standing(&self, place: usize, view: &RequestView<'_>) -> Standing {
         let policy = &self.policies[place];
         let counted = policy
             .identifier
-            .identify(view, &self.hasher, &self.consumers)?;
-        let Some(counted) = counted else {
-            return Ok(None);
+            .identify(view, &self.hasher, &self.consumers);
+        let counted = match counted {
+            Ok(Some(counted)) => counted,
+            Ok(None) => return Standing::CountsNobody,
+            Err(refusal) => return Standing::Refuses(refusal),
         };
         let identifier = counted.identifier;
         let tier = policy.tiers.of_identifier(identifier, counted.plan);
         if policy.tiers.limits(tier).is_empty() {
-            return Ok(None);
+            return Standing::IsUnlimited { identifier, tier };
         }
-        Ok(Some(Asked {
-            policy: place,
-            tier,
-            entry: counted.entry,
-            identifier,
-            cost: policy.cost.of(view)?,
-        }))
+        match policy.cost.of(view) {
+            Ok(cost) => Standing::Asks(Asked {
+                policy: place,
+                tier,
+                entry: counted.entry,
+                identifier,
+                cost,
+            }),
+            Err(refusal) => Standing::Refuses(refusal),
+        }
     }
 
     /// What a policy would ask about an identifier, for a request of its ordinary cost.

@@ -34,6 +34,8 @@ pub struct ServerSettings {
     pub listen: SocketAddr,
     /// Where metrics and health are served. Default `0.0.0.0:9464`.
     pub metrics_listen: SocketAddr,
+    /// Where operators ask; `None` for nowhere. Default `127.0.0.1:9465`.
+    pub admin_listen: Option<SocketAddr>,
     /// Worker threads. Default: the CPUs this process may use, by affinity and cgroup limit.
     pub threads: usize,
     /// How long new requests are still served after readiness is off. Default 2 s: what a load balancer

@@ -40,6 +40,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         ],
     ),
     ("observe", &["limiter", "metrics", "server"]),
+    ("explain", &["limiter", "policy", "proxy", "ratelimit"]),
+    ("admin", &["explain", "proxy"]),
     (
         "config",
         &["limiter", "policy", "proxy", "ratelimit", "server", "store"],
@@ -47,6 +49,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "app",
         &[
+            "admin",
             "bounded_log",
             "clock",
             "config",
@@ -62,7 +65,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "app", "clock", "config", "limiter", "policy", "server", "store",
+            "app", "clock", "config", "explain", "limiter", "policy", "server", "store",
         ],
     ),
 ];
@@ -147,7 +150,7 @@ fn nothing_past_config_sees_yaml_and_nothing_past_the_edges_sees_pingora_or_redi
     let only_in = [
         ("serde_yaml", &["config"][..]),
         ("saphyr", &["config"]),
-        ("pingora", &["proxy", "server", "observe", "app"]),
+        ("pingora", &["proxy", "server", "observe", "admin", "app"]),
         ("redis::", &["store"]),
         ("prometheus", &["metrics"]),
         ("clap", &["cli"]),

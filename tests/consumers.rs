@@ -375,8 +375,9 @@ fn hash_key_needs_no_list_and_tells_nothing_of_a_key_that_it_cannot_take() {
 #[tokio::test]
 async fn a_consumer_is_looked_up_by_its_name_or_any_of_its_keys() {
     let redis = RedisServer::start();
-    let rest = format!("store: {{url: \"{}\"}}\n{PLANS}", redis.url());
+    let rest = format!("store: {{url: \"{}\", budget: 10s}}\n{PLANS}", redis.url());
     let setup = Setup::new(&rest, &everybody());
+    setup.app.store_decides().await;
     assert_eq!(setup.ask("C").await, (200, Some(4)));
     let config = setup.folder.path().join("config.yaml");
     let inspect = |arguments: &[&str]| {

@@ -87,8 +87,12 @@ async fn what_is_charged_or_given_back_at_the_response_is_the_cost_of_its_reques
 #[tokio::test]
 async fn a_cheap_request_is_admitted_after_a_dear_one_was_denied_also_by_the_denial_cache() {
     let redis = RedisServer::start();
-    let store = format!("store: {{url: \"{}\", denial_cache: 1m}}\n", redis.url());
+    let store = format!(
+        "store: {{url: \"{}\", budget: 10s, denial_cache: 1m}}\n",
+        redis.url()
+    );
     let setup = Setup::new(&format!("{store}{COSTLY}"));
+    setup.app.store_decides().await;
     let cost = async |said| setup.ask("/", &[("x-cost", said)]).await;
     assert_eq!(cost("10").await, (200, Some(10)));
     assert_eq!(cost("9").await, (200, Some(1)));

@@ -77,9 +77,10 @@ async fn a_reload_changes_a_limit_and_keeps_its_counters() {
     let redis = RedisServer::start();
     for store in [
         "url: \"memory:\"".to_owned(),
-        format!("url: \"{}\"", redis.url()),
+        format!("url: \"{}\", budget: 10s", redis.url()),
     ] {
         let setup = Setup::new(&store, "policies: [{name: p, limits: [2/366d]}]");
+        setup.app.store_decides().await;
         assert_eq!(remaining(&setup.get("/").await), "1");
         setup
             .reload("policies: [{name: p, limits: [5/366d]}]")
@@ -105,8 +106,9 @@ async fn a_reload_with_another_window_starts_new_counters() {
 #[tokio::test]
 async fn a_raised_limit_admits_at_once_whom_the_denial_cache_would_deny() {
     let redis = RedisServer::start();
-    let store = format!("url: \"{}\", denial_cache: 1m", redis.url());
+    let store = format!("url: \"{}\", budget: 10s, denial_cache: 1m", redis.url());
     let setup = Setup::new(&store, "policies: [{name: p, limits: [1/366d]}]");
+    setup.app.store_decides().await;
     assert_eq!([setup.status().await, setup.status().await], [200, 429]);
     setup
         .reload("policies: [{name: p, limits: [9/366d]}]")
@@ -328,7 +330,7 @@ async fn a_faulty_file_is_told_in_the_log_with_every_fault_and_changes_nothing()
     limit_becomes(&binary, "10").await;
     let log = binary.log();
     for told in [
-        "config.yaml:4:",
+        "config.yaml:5:",
         "policies[0].limts",
         "did you mean limits?",
     ] {

@@ -17,7 +17,7 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 
 use super::CommandError;
 use crate::{
-    app::{self, AppError, Configs, Ended, World},
+    app::{self, AppError, Configs, Ended, Listeners, World},
     clock::Clock,
     config::{Config, ConfigError, Environment, LogSettings, watch::Watch},
     server::Stop,
@@ -30,7 +30,11 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
     // Before anything can be reached: whoever sees a port may send a signal.
     let (reload, asked) = mpsc::channel();
     let stop = watch_signals(reload).map_err(AppError::from)?;
-    let (proxy, metrics) = app::bind(&config.server).map_err(AppError::from)?;
+    let Listeners {
+        proxy,
+        metrics,
+        admin,
+    } = app::bind(&config.server).map_err(AppError::from)?;
     let _written_to_the_end = start_logging(&config.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
@@ -42,6 +46,7 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
         configs: reread(path.to_owned(), watch, asked).map_err(AppError::from)?,
         proxy,
         metrics,
+        admin,
         clock: Clock::system(),
         stop,
     };

@@ -59,6 +59,7 @@ pub struct Entry {
 pub fn read(text: &str, faults: &mut Vec<Fault>) -> Result<Node, Fault> {
     let mut reader = Reader {
         text,
+        end: end(text),
         parser: Parser::new_from_str(text),
         faults,
     };
@@ -84,6 +85,7 @@ pub fn read(text: &str, faults: &mut Vec<Fault>) -> Result<Node, Fault> {
 
 struct Reader<'t, 'f> {
     text: &'t str,
+    end: Place,
     parser: Parser<'t, StrInput<'t>>,
     faults: &'f mut Vec<Fault>,
 }
@@ -91,7 +93,7 @@ struct Reader<'t, 'f> {
 impl<'t> Reader<'t, '_> {
     fn next(&mut self, path: &Path) -> Result<(Event<'t>, Place), Fault> {
         match self.parser.next_event() {
-            Some(Ok((event, span))) => Ok((event, place(&span.start))),
+            Some(Ok((event, span))) => Ok((event, self.place(&span.start))),
             Some(Err(error)) => Err(self.syntax(&error, path)),
             None => Ok((Event::StreamEnd, Place { line: 1, column: 1 })),
         }
@@ -190,8 +192,17 @@ impl<'t> Reader<'t, '_> {
         }
     }
 
+    /// The parser takes a text for ended on a line of its own, which it may not have.
+    fn place(&self, marker: &Marker) -> Place {
+        let place = Place {
+            line: marker.line(),
+            column: marker.col() + 1,
+        };
+        place.min(self.end)
+    }
+
     fn syntax(&self, error: &ScanError, path: &Path) -> Fault {
-        let place = place(error.marker());
+        let place = self.place(error.marker());
         let line = self
             .text
             .lines()
@@ -216,10 +227,16 @@ impl<'t> Reader<'t, '_> {
     }
 }
 
-fn place(marker: &Marker) -> Place {
+/// Where the text ends. YAML takes a carriage return for a line's end, too.
+fn end(text: &str) -> Place {
+    let is_end = |(at, byte): &(usize, u8)| {
+        *byte == b'\n' || (*byte == b'\r' && text.as_bytes().get(at + 1) != Some(&b'\n'))
+    };
+    let ends = || text.bytes().enumerate().filter(is_end);
+    let last = ends().next_back().map_or(0, |(at, _)| at + 1);
     Place {
-        line: marker.line(),
-        column: marker.col() + 1,
+        line: ends().count() + 1,
+        column: text[last..].chars().count() + 1,
     }
 }
 

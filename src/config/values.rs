@@ -64,7 +64,8 @@ pub fn needs_restart(path: &str) -> bool {
     AT_START.iter().any(|root| within(root)) && !AT_ONCE.iter().any(|root| within(root))
 }
 
-const AT_START: [&str; 7] = [
+const AT_START: [&str; 8] = [
+    "admin_listen",
     "listen",
     "log",
     "metrics_listen",

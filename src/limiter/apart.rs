@@ -54,7 +54,7 @@ impl Limiter {
                 }
             });
         }
-        let received = self.received(replies.iter().chain(&shadow_replies), started);
+        let received = self.received(replies.iter().chain(&shadow_replies), started, intent);
 
         let (mut limits, mut undecided) = (LimitDecisions::new(), SmallVec::<[Asked; 2]>::new());
         for (asked, reply) in enforced.iter().zip(replies) {

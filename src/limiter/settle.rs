@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::{LimitDecision, Limiter, Outcome, Verdict};
+use super::{Intent, LimitDecision, Limiter, Outcome, Verdict};
 use crate::{
     clock,
     policy::Charge,
@@ -121,7 +121,9 @@ impl Limiter {
             .collect();
         if !parts.is_empty() {
             let groups: Vec<Group<'_>> = parts.iter().map(|part| self.charges(part)).collect();
-            let (replies, _) = self.ask(&groups, clock::instant(), within).await;
+            let (replies, _) = self
+                .ask(&groups, clock::instant(), within, Intent::Take)
+                .await;
             for (part, reply) in parts.into_iter().zip(replies) {
                 let limits = part.iter_mut().map(|limit| &mut **limit);
                 update(limits, reply.into_iter().flatten());

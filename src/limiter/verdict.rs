@@ -85,6 +85,11 @@ impl Verdict {
         &self.limits
     }
 
+    /// What shadow policies decided, limit by limit. No client is told of it.
+    pub fn shadow(&self) -> &[LimitDecision] {
+        &self.shadow
+    }
+
     /// Every enforced limit in force, in configuration order: those that decided, and those that a denial
     /// without a call has spared.
     pub fn in_force(&self) -> impl Iterator<Item = &NamedLimit> {

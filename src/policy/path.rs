@@ -8,7 +8,11 @@
 //!
 //! A `%` that stays is written `%25`, so that a normal path read again is itself.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+    str::FromStr,
+};
 
 use smallvec::SmallVec;
 
@@ -309,7 +313,14 @@ impl fmt::Display for PathPattern {
         for segment in &self.segments {
             match segment {
                 PathSegment::Literal(literal) => {
-                    write!(f, "/{}", String::from_utf8_lossy(literal))?;
+                    f.write_char('/')?;
+                    for c in String::from_utf8_lossy(literal).chars() {
+                        match c {
+                            // As they are they would mean something else, or nothing.
+                            '*' | '?' | '#' | ' ' => write!(f, "%{:02X}", u32::from(c))?,
+                            c => f.write_char(c)?,
+                        }
+                    }
                 }
                 PathSegment::Any => f.write_str("/*")?,
             }
@@ -490,7 +501,16 @@ mod tests {
 
     #[test]
     fn a_pattern_is_written_back_as_it_is_read() {
-        for text in ["/", "/**", "/*", "/api/**", "/users/*/avatar"] {
+        for text in [
+            "/",
+            "/**",
+            "/*",
+            "/api/**",
+            "/users/*/avatar",
+            "/a%3Fb%23c%20d",
+            "/%2A/%2A%2A",
+            "/100%25",
+        ] {
             assert_eq!(pattern(text).to_string(), text);
         }
         assert_eq!(pattern("//%61pi//**").to_string(), "/api/**");

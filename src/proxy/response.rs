@@ -11,8 +11,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode, header};
-use pingora::http::{RequestHeader, ResponseHeader};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use pingora::http::ResponseHeader;
 
 use crate::{
     limiter::{LimitDecision, Outcome, Verdict},
@@ -51,6 +51,15 @@ pub enum ErrorBody {
     ProblemJson,
     /// One line of `text/plain`.
     Text,
+}
+
+/// What a client would get.
+#[derive(Clone, Debug)]
+pub struct Preview {
+    /// The status of our own answer; `None` where the upstream answers.
+    pub status: Option<StatusCode>,
+    /// Our headers, all of them or beside the upstream's.
+    pub headers: HeaderMap,
 }
 
 /// Writes responses.
@@ -122,8 +131,30 @@ impl Responder {
         Ok(())
     }
 
+    /// The head of what a client would get: of our own answer, or what is added to the upstream's.
+    pub fn preview(&self, verdict: &Verdict, request: &http::request::Parts) -> Preview {
+        let passes = verdict.outcome == Outcome::Pass;
+        let head = if passes {
+            let mut head = ResponseHeader::build(StatusCode::OK, None)
+                .expect("a head with a status and nothing else");
+            self.annotate(verdict, Duration::ZERO, &mut head)
+                .expect("every value is a header value");
+            head
+        } else {
+            self.refuse(verdict, request).0
+        };
+        Preview {
+            status: (!passes).then_some(head.status),
+            headers: head.headers.clone(),
+        }
+    }
+
     /// The response to a request that does not pass.
-    pub fn refuse(&self, verdict: &Verdict, request: &RequestHeader) -> (ResponseHeader, Bytes) {
+    pub fn refuse(
+        &self,
+        verdict: &Verdict,
+        request: &http::request::Parts,
+    ) -> (ResponseHeader, Bytes) {
         let problem = match &verdict.outcome {
             Outcome::Denied if is_grpc(request) => return self.grpc_denial(verdict),
             Outcome::Denied | Outcome::Pass => Problem::denied(verdict),
@@ -374,7 +405,7 @@ fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> String
     }
 }
 
-fn is_grpc(request: &RequestHeader) -> bool {
+fn is_grpc(request: &http::request::Parts) -> bool {
     request
         .headers
         .get(header::CONTENT_TYPE)

@@ -20,6 +20,7 @@ use super::redis::eventually;
 pub struct App {
     pub proxy: SocketAddr,
     pub metrics: SocketAddr,
+    pub admin: SocketAddr,
     stop: watch::Sender<Stop>,
     reload: mpsc::Sender<Result<Config, ConfigError>>,
     thread: Option<JoinHandle<Result<Ended, AppError>>>,
@@ -45,13 +46,14 @@ impl App {
     }
 
     fn start_with(config: Config, clock: Clock) -> Self {
-        let (proxy, metrics) = (free_listener(), free_listener());
-        let addresses = (local(&proxy), local(&metrics));
+        let (proxy, metrics, admin) = (free_listener(), free_listener(), free_listener());
+        let addresses = (local(&proxy), local(&metrics), local(&admin));
         let (tell, stop) = watch::channel(Stop::No);
         let (reload, configs) = mpsc::channel(1);
         let world = World {
             proxy,
             metrics,
+            admin: Some(admin),
             clock,
             stop,
             configs,
@@ -60,6 +62,7 @@ impl App {
         Self {
             proxy: addresses.0,
             metrics: addresses.1,
+            admin: addresses.2,
             stop: tell,
             reload,
             thread: Some(thread),
@@ -126,6 +129,12 @@ impl App {
 }
 
 impl App {
+    /// Waits until the store decides: a Redis may be connected to a moment after the start.
+    pub async fn store_decides(&self) {
+        self.metric_becomes("slidegate_store_breaker_tripped", 0.0)
+            .await;
+    }
+
     /// Waits until a series has this value: a request is counted when it has ended, which a client may see
     /// a moment earlier.
     pub async fn metric_becomes(&self, series: &str, value: f64) {

@@ -33,7 +33,7 @@ pub fn file(yaml: &str) -> tempfile::NamedTempFile {
 pub struct Binary {
     pub proxy: SocketAddr,
     pub metrics: SocketAddr,
-    child: Child,
+    pub child: Child,
     /// What it writes to standard error.
     log: tempfile::NamedTempFile,
     config: tempfile::TempDir,
@@ -59,7 +59,7 @@ impl Binary {
         let (proxy, metrics) = (free_address(), free_address());
         let config = tempfile::tempdir().expect("a directory");
         let path = config.path().join("config.yaml");
-        let listeners = format!("listen: {proxy}\nmetrics_listen: {metrics}\n");
+        let listeners = format!("listen: {proxy}\nmetrics_listen: {metrics}\nadmin_listen: off\n");
         std::fs::write(&path, format!("{listeners}{yaml}")).expect("the file is written");
         let log = tempfile::NamedTempFile::new().expect("a temporary file");
         let mut command = match redirection {
@@ -98,7 +98,7 @@ impl Binary {
     /// Writes its configuration anew, in place.
     pub fn rewrite(&self, yaml: &str) {
         let (proxy, metrics) = (self.proxy, self.metrics);
-        let listeners = format!("listen: {proxy}\nmetrics_listen: {metrics}\n");
+        let listeners = format!("listen: {proxy}\nmetrics_listen: {metrics}\nadmin_listen: off\n");
         let path = self.folder().join("config.yaml");
         std::fs::write(path, format!("{listeners}{yaml}")).expect("the file is written");
     }

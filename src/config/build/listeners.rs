@@ -30,6 +30,20 @@ pub fn read(root: &mut Section<'_>) -> ServerSettings {
         );
         root.conflict(key, problem, Some("give them different ports"));
     }
+    let admin_listen = root.word("admin_listen", Some(loopback(9465)), admin_address);
+    let others = [("listen", listen), ("metrics_listen", metrics_listen)];
+    for (key, other) in others {
+        if admin_listen.is_some_and(|admin| overlap(admin, other)) {
+            let at = if root.has("admin_listen") {
+                "admin_listen"
+            } else {
+                key
+            };
+            let problem = format!("admin_listen and {key} {other} share port {}", other.port());
+            let hint = "give them different ports, or write admin_listen: off";
+            root.conflict(at, problem, Some(hint));
+        }
+    }
     let threads = root.word("threads", available_threads(), |text| {
         let threads = integer(1..=1024)(text)?;
         Ok::<_, Rejected>(usize::try_from(threads).expect("at most 1024"))
@@ -45,6 +59,7 @@ pub fn read(root: &mut Section<'_>) -> ServerSettings {
     ServerSettings {
         listen,
         metrics_listen,
+        admin_listen,
         threads,
         drain_delay,
         grace,
@@ -81,6 +96,25 @@ fn address(text: &str) -> Result<SocketAddr, Rejected> {
         Rejected::new("an address and a port, as in 0.0.0.0:8000, 127.0.0.1:8000, [::]:8000")
             .hint(hint)
     })
+}
+
+/// Nowhere, or where this machine alone can connect: whoever asks there is not asked who he is.
+fn admin_address(text: &str) -> Result<Option<SocketAddr>, Rejected> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let address = address(text)?;
+    if address.ip().is_loopback() {
+        return Ok(Some(address));
+    }
+    Err(Rejected::new(
+        "an address of this machine alone, as in 127.0.0.1:9465 or [::1]:9465, or off",
+    )
+    .hint(Some(format!("write 127.0.0.1:{}", address.port()))))
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
 fn any_address(port: u16) -> SocketAddr {

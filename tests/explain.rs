@@ -1,0 +1,343 @@
+//! What would become of a request: `slidegate explain`, and `POST /explain` of a running proxy.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    app::App,
+    binary::{command, file, text},
+    redis::RedisServer,
+    upstream::Upstream,
+};
+
+const POLICIES: &str = "
+identity: {secret: s, trusted_proxies: [10.0.0.0/8]}
+block: {client_ip: [198.51.100.0/24]}
+exempt: {path: [/health]}
+policies:
+  - name: per-key
+    identifier: [header:x-api-key, client_ip]
+    limits: [3/366d]
+  - name: login
+    match: {path: [/login], method: [POST]}
+    limits: [5/366d, 9/365d]
+    cost: 2
+  - name: next
+    limits: [2/366d]
+    mode: shadow
+";
+
+/// What the command prints, on standard output and standard error, and its exit code.
+fn explained(yaml: &str, arguments: &[&str]) -> (String, String, Option<i32>) {
+    let config = file(&format!("upstream: {{address: \"app:3000\"}}\n{yaml}"));
+    let arguments = [&["explain", "--config", text(config.path())], arguments].concat();
+    let output = command(&arguments).output().expect("it runs");
+    let told = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (
+        told(output.stdout),
+        told(output.stderr),
+        output.status.code(),
+    )
+}
+
+#[test]
+fn explain_tells_which_policies_ask_whom_they_count_and_what_would_happen() {
+    // A Redis that is not there: nothing connects to it.
+    let yaml = format!("store: {{url: \"redis://192.0.2.1:1\"}}\n{POLICIES}");
+    let arguments = [
+        "--request",
+        "POST /login?x=1",
+        "-H",
+        "X-API-Key: hunter2",
+        "--from",
+        "192.0.2.7",
+    ];
+    let (out, err, code) = explained(&yaml, &arguments);
+    assert_eq!((err.as_str(), code), ("", Some(0)));
+    let reset = out.lines().find(|line| line.contains("x-ratelimit-reset"));
+    let out = out.replace(reset.expect("it is told"), "    x-ratelimit-reset: …");
+    let expected = "client 192.0.2.7
+pass: answered by the upstream
+    x-ratelimit-limit: 3
+    x-ratelimit-remaining: 3
+    x-ratelimit-reset: …
+    ratelimit-policy: \"per-key\";q=3;w=31622400, \"login-366d\";q=5;w=31622400, \"login-365d\";q=9;w=31536000
+    ratelimit: \"per-key\";r=3
+policy per-key: asks
+    identifier    nCtJBSD89mv8FfbPKtQvtw, by header:x-api-key
+    cost          1
+    limit         3/366d as per-key: admits, estimate 0.00, remaining 3
+policy login: asks
+    identifier    192.0.2.7, by client_ip
+    cost          2
+    limit         5/366d as login-366d: admits, estimate 0.00, remaining 5
+    limit         9/365d as login-365d: admits, estimate 0.00, remaining 9
+policy next, shadow: asks
+    identifier    192.0.2.7, by client_ip
+    cost          1
+    limit         2/366d as next: admits, estimate 0.00, remaining 2
+";
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn explain_tells_why_a_policy_does_not_ask_and_who_is_let_through_or_turned_away() {
+    let told = |arguments: &[&str]| explained(POLICIES, arguments).0;
+    let login = told(&["--request", "/login", "--from", "192.0.2.7"]);
+    assert!(login.contains("policy login: does not match\n"), "{login}");
+    let behind = told(&[
+        "--request",
+        "/",
+        "--from",
+        "10.1.2.3",
+        "--header",
+        "X-Forwarded-For: 203.0.113.9, 198.51.100.7",
+    ]);
+    assert!(behind.starts_with("client 198.51.100.7, through a trusted proxy\nrefused: answered 403, this address is blocked\n"), "{behind}");
+    let probe = told(&["--request", "GET /health", "--from", "192.0.2.7"]);
+    assert!(
+        probe.contains("pass: answered by the upstream, exempt\n"),
+        "{probe}"
+    );
+    let first = "apply: first
+policies:
+  - {name: login, match: {path: [/login]}, limits: [5/366d]}
+  - {name: rest, limits: [9/366d]}";
+    let (first, ..) = explained(first, &["--request", "POST /login"]);
+    assert!(
+        first.contains("policy rest: matches, does not ask: apply: first"),
+        "{first}"
+    );
+    assert!(first.starts_with("client unix\n"), "{first}");
+    let twice = told(&["--request", "/", "-H", "x-api-key: a", "-H", "x-api-key: b"]);
+    assert!(
+        twice.contains("refused: answered 400, the header x-api-key was sent more than once"),
+        "{twice}"
+    );
+    let zero = POLICIES.replace("3/366d", "0/366d");
+    let (denied, ..) = explained(&zero, &["--request", "/", "--from", "192.0.2.7"]);
+    assert!(denied.contains("denied: answered 429\n"), "{denied}");
+}
+
+#[test]
+fn what_is_no_request_is_refused_without_being_repeated() {
+    for (arguments, told) in [
+        (
+            &["--request", "GET hunter2"][..],
+            "--request: expected a method and a target",
+        ),
+        (&["--request", ""], "--request: expected"),
+        (
+            &["--request", "/", "-H", "hunter2"],
+            "--header 1: expected a name, a colon",
+        ),
+        (
+            &["--request", "/", "-H", "a: b", "-H", "hunter2\n: x"],
+            "--header 2: expected",
+        ),
+    ] {
+        let (out, err, code) = explained(POLICIES, arguments);
+        assert_eq!((out.as_str(), code), ("", Some(2)), "{err}");
+        assert!(err.contains(told) && !err.contains("hunter2"), "{err}");
+    }
+}
+
+struct Live {
+    app: App,
+    _upstream: Upstream,
+}
+
+impl Live {
+    fn new(rest: &str) -> Self {
+        let upstream = Upstream::start();
+        let address = upstream.address;
+        Self {
+            app: App::start(&format!("upstream: {{address: \"{address}\"}}\n{rest}")),
+            _upstream: upstream,
+        }
+    }
+
+    async fn ask(&self, body: impl Into<reqwest::Body>) -> (u16, Value) {
+        let url = format!("http://{}/explain", self.app.admin);
+        let response = reqwest::Client::new().post(url).body(body).send().await;
+        let response = response.expect("it answers");
+        let status = response.status().as_u16();
+        let body = response.text().await.expect("text");
+        (status, serde_json::from_str(&body).expect("JSON"))
+    }
+
+    async fn explain(&self, request: &str) -> Value {
+        let question = json!({"request": request, "from": "127.0.0.1"});
+        let (status, told) = self.ask(question.to_string()).await;
+        assert_eq!(status, 200, "{told}");
+        told
+    }
+
+    async fn get(&self, path: &str) -> reqwest::Response {
+        reqwest::get(self.app.url(path)).await.expect("answered")
+    }
+}
+
+/// What is counted so far; whether the store is away changes by itself.
+async fn counted(app: &App) -> Vec<String> {
+    let exposition = app.metrics().await;
+    let ours = exposition.lines().filter(|line| {
+        line.starts_with("slidegate_") && !line.starts_with("slidegate_store_breaker")
+    });
+    ours.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_running_proxy_explains_by_its_counters_and_leaves_no_trace() {
+    let redis = RedisServer::start();
+    let store = |url: &str| format!("store: {{url: \"{url}\", budget: 10s}}\n");
+    for store in [store("memory:"), store(&redis.url())] {
+        let live = Live::new(&format!(
+            "{store}policies: [{{name: p, limits: [3/366d]}}, {{name: t, mode: shadow, limits: [1/366d]}}]"
+        ));
+        live.app.store_decides().await;
+        for _ in 0..2 {
+            assert_eq!(live.get("/").await.status(), 200);
+        }
+        live.app
+            .metric_becomes("slidegate_requests_total{status=\"2xx\"}", 2.0)
+            .await;
+        let before = counted(&live.app).await;
+        for _ in 0..5 {
+            let told = live.explain("GET /").await;
+            assert_eq!(told["outcome"], "pass");
+            let limit = &told["policies"][0]["limits"][0];
+            let decision = &limit["decision"];
+            assert_eq!(
+                (&decision["current"], &decision["remaining"]),
+                (&json!(2), &json!(1)),
+                "{told}"
+            );
+            let shadow = &told["policies"][1]["limits"][0]["decision"];
+            assert_eq!(shadow["allowed"], false, "{told}");
+        }
+        assert_eq!(counted(&live.app).await, before, "{store}");
+        assert_eq!(live.get("/").await.status(), 200);
+        let told = live.explain("GET /").await;
+        assert_eq!(
+            (&told["outcome"], &told["status"]),
+            (&json!("denied"), &json!(429))
+        );
+        assert!(
+            told["policies"][0]["limits"][0]["decision"]["retry_after_seconds"].is_u64(),
+            "{told}"
+        );
+    }
+}
+
+/// A denial that was only looked at must not deny anybody.
+#[tokio::test]
+async fn what_was_explained_is_not_in_the_denial_cache() {
+    let redis = RedisServer::start();
+    let live = Live::new(&format!(
+        "store: {{url: \"{}\", budget: 10s, denial_cache: 1m}}\npolicies: [{{name: p, limits: [1/366d]}}]",
+        redis.url()
+    ));
+    live.app.store_decides().await;
+    assert_eq!(live.get("/").await.status(), 200);
+    assert_eq!(live.explain("GET /").await["outcome"], "denied");
+    assert_eq!(live.get("/").await.status(), 429);
+    let by = |who: &str| {
+        format!(
+            "slidegate_decisions_total{{decided_by=\"{who}\",decision=\"deny\",mode=\"enforce\",plan=\"\",policy=\"p\"}}"
+        )
+    };
+    assert_eq!(live.app.metric(&by("store")).await, 1.0);
+    assert_eq!(live.app.metric(&by("denial_cache")).await, 0.0);
+}
+
+#[tokio::test]
+async fn an_explanation_while_redis_is_away_tells_who_decides_and_counts_no_error() {
+    let redis = RedisServer::absent();
+    let live = Live::new(&format!(
+        "store: {{url: \"{}\", budget: 10s}}\npolicies: [{{name: p, limits: [3/366d]}}]",
+        redis.url()
+    ));
+    let before = counted(&live.app).await;
+    let told = live.explain("GET /").await;
+    let decision = &told["policies"][0]["limits"][0]["decision"];
+    assert_eq!(decision["decided_by"], "local", "{told}");
+    assert_eq!(counted(&live.app).await, before);
+}
+
+#[tokio::test]
+async fn what_is_explained_is_what_happens() {
+    let live = Live::new(
+        "identity: {trusted_proxies: [127.0.0.0/8]}
+block: {client_ip: [198.51.100.0/24]}
+exempt: {path: [/health]}
+policies:
+  - {name: banned, match: {path: [/banned/**]}, limits: [0/1m]}
+  - {name: keyed, match: {path: [/keyed]}, identifier: [header:x-api-key], missing_identifier: deny, limits: [9/366d]}
+  - {name: rest, match: {not: {path: [/free]}}, limits: [100/366d]}",
+    );
+    for (path, headers, expected) in [
+        ("/", &[][..], 200),
+        ("/free", &[], 200),
+        ("/health", &[], 200),
+        ("/banned/x", &[], 429),
+        ("/banned%2Fx", &[], 429),
+        ("/keyed", &[], 401),
+        ("/keyed", &[("x-api-key", "k")], 200),
+        ("/keyed", &[("x-api-key", "k"), ("x-api-key", "k")], 400),
+        ("/", &[("x-forwarded-for", "198.51.100.9")], 403),
+        ("/a;b/..%2F", &[], 400),
+    ] {
+        let lines: Vec<String> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect();
+        let question =
+            json!({"request": format!("GET {path}"), "headers": lines, "from": "127.0.0.1"});
+        let (_, told) = live.ask(question.to_string()).await;
+        let mut request = reqwest::Client::new().get(live.app.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request.send().await.expect("answered");
+        assert_eq!(response.status(), expected, "{path}");
+        let status = told["status"].as_u64().unwrap_or(200);
+        assert_eq!(status, u64::from(expected), "{path}: {told}");
+        let is_limited = response.headers().contains_key("x-ratelimit-limit");
+        let told = told["headers"].to_string();
+        assert_eq!(
+            told.contains("x-ratelimit-limit"),
+            is_limited,
+            "{path}: {told}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_admin_listener_answers_questions_and_nothing_else_and_repeats_no_key() {
+    let live = Live::new("policies: [{name: p, limits: [3/366d]}]");
+    for (body, status) in [
+        ("", 400),
+        ("hunter2", 400),
+        ("{\"request\": \"GET /\", \"key\": \"hunter2\"}", 400),
+        ("{\"request\": \"GET /\", \"headers\": [\"hunter2\"]}", 400),
+        ("{\"request\": \"GET /\", \"from\": \"hunter2\"}", 400),
+        (
+            "{\"request\": \"GET /\", \"headers\": [\"x-api-key: hunter2\"]}",
+            200,
+        ),
+    ] {
+        let (found, told) = live.ask(body).await;
+        assert_eq!(found, status, "{body}: {told}");
+        assert!(!told.to_string().contains("hunter2"), "{told}");
+    }
+    let long = "x".repeat(100_000);
+    assert_eq!(live.ask(long).await.0, 413);
+    let get = |path: &str| reqwest::get(format!("http://{}{path}", live.app.admin));
+    assert_eq!(get("/explain").await.expect("answered").status(), 405);
+    assert_eq!(get("/metrics").await.expect("answered").status(), 404);
+    assert_eq!(
+        live.get("/explain").await.headers()["x-ratelimit-remaining"],
+        "2",
+        "the proxy passes it on"
+    );
+}

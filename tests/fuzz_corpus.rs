@@ -1,0 +1,89 @@
+//! What the fuzz targets of `fuzz/` look for holds for every input that they have collected.
+
+#[path = "../fuzz/src/lib.rs"]
+mod invariants;
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use self::invariants::{client_address, config_text, identifier, path};
+
+#[test]
+fn no_header_leads_past_what_trusted_proxies_wrote() {
+    check_all("client_address", client_address::check);
+}
+
+#[test]
+fn no_text_takes_the_loader_down_or_makes_it_tell_a_secret() {
+    check_all("config_text", config_text::check);
+}
+
+#[test]
+fn no_two_identities_have_one_identifier() {
+    check_all("identifier", identifier::check);
+}
+
+#[test]
+fn no_way_of_writing_a_path_changes_what_it_is() {
+    check_all("path", path::check);
+}
+
+#[test]
+fn every_target_is_checked_here() {
+    let targets: Vec<_> = files("targets")
+        .iter()
+        .filter_map(|file| Some(file.file_stem()?.to_owned()))
+        .collect();
+    assert_eq!(
+        targets,
+        ["client_address", "config_text", "identifier", "path"]
+    );
+}
+
+fn check_all(target: &str, check: fn(&[u8])) {
+    let inputs = files(&format!("corpus/{target}"));
+    assert!(inputs.len() >= 10, "{target} has only {}", inputs.len());
+    for input in inputs {
+        // Told if the next line fails.
+        println!("{}", input.display());
+        check(&fs::read(&input).expect("an input is read"));
+    }
+}
+
+#[test]
+fn what_is_fuzzed_is_built_from_the_versions_that_ship() {
+    let shipped = locked("Cargo.lock");
+    let fuzzed = locked("fuzz/Cargo.lock");
+    let own: Vec<_> = fuzzed
+        .difference(&shipped)
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(own, ["arbitrary", "libfuzzer-sys", "slidegate-fuzz"]);
+}
+
+/// Names and versions in a lock file.
+fn locked(file: &str) -> BTreeSet<(String, String)> {
+    let text = fs::read_to_string(root().join(file)).expect("a lock file");
+    let value = |line: &str, key| {
+        let value = line.strip_prefix(key)?.strip_prefix(" = ")?;
+        Some(value.trim_matches('"').to_owned())
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    lines
+        .windows(2)
+        .filter_map(|two| Some((value(two[0], "name")?, value(two[1], "version")?)))
+        .collect()
+}
+
+/// What is in a folder of `fuzz/`, by name.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join("fuzz").join(folder)).expect(folder);
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    files.sort();
+    files
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
