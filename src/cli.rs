@@ -15,6 +15,7 @@ mod hash_key;
 mod inspect;
 mod report;
 mod run;
+mod schema;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -50,6 +51,8 @@ enum Command {
         #[arg(long, short, default_value = "config.yaml")]
         config: PathBuf,
     },
+    /// Print the JSON Schema of the configuration, for editors.
+    Schema,
     /// Tell what would become of a request, and why, on empty counters. Connects to nothing.
     Explain {
         #[command(flatten)]
@@ -95,6 +98,8 @@ enum CommandError {
     App(#[from] AppError),
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error("writing the schema: {0}")]
+    Schema(std::io::Error),
     #[error(transparent)]
     Explain(#[from] ExplainError),
 }
@@ -106,9 +111,10 @@ impl CommandError {
             Self::Explain(ExplainError::Config(_) | ExplainError::Question(_)) => ExitCode::from(2),
             Self::Explain(ExplainError::Io(_)) => ExitCode::FAILURE,
             Self::Client(error) if error.is_usage() => ExitCode::from(2),
-            Self::App(_) | Self::Check(CheckError::Output(_)) | Self::Client(_) => {
-                ExitCode::FAILURE
-            }
+            Self::App(_)
+            | Self::Check(CheckError::Output(_))
+            | Self::Client(_)
+            | Self::Schema(_) => ExitCode::FAILURE,
         }
     }
 }
@@ -125,6 +131,9 @@ impl Cli {
                 let checked = check::check(&config, &environment, out);
                 checked.map(succeeded).map_err(CommandError::from)
             }
+            Command::Schema => schema::schema(out)
+                .map(succeeded)
+                .map_err(CommandError::Schema),
             Command::Explain { asked } => {
                 let explained = explain::explain(&asked, &environment, out);
                 explained.map(succeeded).map_err(CommandError::from)

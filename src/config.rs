@@ -314,6 +314,13 @@ fn whole_file(file: &str, problem: Problem) -> ConfigError {
     }
 }
 
+/// The JSON Schema of the configuration, for editors; nothing is read by it.
+///
+/// In draft-07: every release of the YAML language server knows it, later drafts only the newest do, and
+/// nothing here needs more. Written by hand: what a setting is for, and the words that it takes, are nowhere
+/// else as data. Tests hold it against what reads the settings.
+pub const SCHEMA: &str = include_str!("config/schema.json");
+
 /// The largest file that is read: as much as a Kubernetes ConfigMap can hold.
 pub const MAX_BYTES: usize = 1 << 20;
 

@@ -1,4 +1,4 @@
-//! What an on-call engineer gets from `inspect` and `forget`.
+//! What an on-call engineer gets from `inspect` and `forget`, and an editor from `schema`.
 
 use std::{
     io::Write as _,
@@ -252,6 +252,13 @@ async fn who_is_forgotten_gets_in_at_once_and_nobody_else_does() {
         b"",
     ));
     assert_eq!(address["policies"][0]["limits"][0]["current"], 11);
+}
+
+#[test]
+fn schema_prints_the_schema_and_nothing_else() {
+    let output = binary::command(&["schema"]).output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(told(&output), slidegate::config::SCHEMA);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod check;
 mod files;
 mod hostile;
 mod mistakes;
+mod schema;
 mod shipped;
 
 use std::{

@@ -43,7 +43,7 @@ fn the_shipped_configuration_shows_every_key_there_is() {
         "log",
     ];
     let sections = sections.map(|section| format!("{section}: {{zz: 1}}\n"));
-    let nested = ["tls", "sentinel"];
+    let nested = ["tls", "sentinel", "cluster"];
     let in_store = nested.map(|section| format!(", {section}: {{zz: 1}}"));
     let policies = "policies: [{zz: 1, match: {zz: 1, not: {zz: 1}}}]";
     let odd = format!("zz: 1\n{}{policies}", sections.concat()).replace(
@@ -114,7 +114,7 @@ fn every_yaml_block_with_policies_in_the_readme_is_accepted() {
 }
 
 /// The contents of every block fenced as ```` ```yaml ````, without the indentation of its fence.
-fn yaml_blocks(markdown: &str) -> Vec<String> {
+pub fn yaml_blocks(markdown: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut lines = markdown.lines();
     while let Some(line) = lines.next() {

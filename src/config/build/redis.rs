@@ -22,9 +22,8 @@ pub fn read(section: &mut Section<'_>) -> Option<RedisSettings> {
     let tls = section.section("tls", tls).unwrap_or_default();
     let watched = section.has("sentinel");
     let sentinel = section.section("sentinel", |section| sentinel(section, watched));
-    let cluster = section
-        .has("cluster")
-        .then(|| section.section("cluster", cluster));
+    let cluster = section.field("cluster");
+    let cluster = cluster.and_then(|field| field.section(cluster_settings));
     match &url {
         Some(url) => agree(section, url, password.as_ref()),
         None if known => {
@@ -40,7 +39,7 @@ pub fn read(section: &mut Section<'_>) -> Option<RedisSettings> {
     url.map(|url| RedisSettings {
         password,
         tls,
-        topology: match (sentinel.flatten(), cluster.flatten()) {
+        topology: match (sentinel.flatten(), cluster) {
             (Some(sentinel), _) => Topology::Sentinel(sentinel),
             (None, Some(cluster)) => Topology::Cluster(cluster),
             (None, None) => Topology::Single,
@@ -155,7 +154,7 @@ fn sentinel(section: &mut Section<'_>, given: bool) -> Option<SentinelSettings> 
     })
 }
 
-fn cluster(section: &mut Section<'_>) -> ClusterSettings {
+fn cluster_settings(section: &mut Section<'_>) -> ClusterSettings {
     let example = "[redis-1:6379, redis-2:6379]";
     let addresses = section.list("addresses", example, |item| {
         item.word(|text| address(text, 6379, "redis-1:6379"))
