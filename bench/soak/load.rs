@@ -23,6 +23,11 @@ use tokio::{
     task::JoinSet,
 };
 
+/// What every request asks for, for policies that go by it.
+pub const PATH: &str = "/orders/7";
+/// Of which host.
+pub const HOST: &str = "soak";
+
 /// What is asked of whom.
 pub struct Plan {
     /// The proxies, by turns.
@@ -180,7 +185,7 @@ impl Client {
             }
         };
         let request =
-            format!("GET / HTTP/1.1\r\nHost: soak\r\nx-api-key: {identifier:016x}\r\n\r\n");
+            format!("GET {PATH} HTTP/1.1\r\nHost: {HOST}\r\nx-api-key: {identifier:016x}\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         self.buffer.clear();
         let (status, length) = loop {

@@ -14,6 +14,7 @@ use slidegate::{
 };
 
 use super::{
+    crowd::crowd,
     load::{Answers, Load, Plan},
     report::{Bound, Report, millis},
     support::{
@@ -33,13 +34,14 @@ use super::{
 
 type Scenario = fn(&Scale, &mut Report);
 
-pub const ALL: [(&str, Scenario); 7] = [
+pub const ALL: [(&str, Scenario); 8] = [
     ("kill", kill),
     ("stop", stop),
     ("fail-over", fail_over),
     ("one-client", one_client),
     ("nuisances", nuisances),
     ("million", million),
+    ("crowd", crowd),
     ("flat", flat),
 ];
 
@@ -50,6 +52,10 @@ pub struct Scale {
     nuisances: Duration,
     identifiers: u64,
     flat: Duration,
+    /// So many rounds for each proxy of a comparison.
+    pub crowd_rounds: u32,
+    /// Requests of a round.
+    pub crowd_requests: u64,
 }
 
 impl Scale {
@@ -59,6 +65,8 @@ impl Scale {
         nuisances: Duration::from_secs(20),
         identifiers: 1_000_000,
         flat: Duration::from_secs(600),
+        crowd_rounds: 31,
+        crowd_requests: 10_000,
     };
     pub const QUICK: Self = Self {
         kills: 2,
@@ -66,6 +74,8 @@ impl Scale {
         nuisances: Duration::from_secs(5),
         identifiers: 100_000,
         flat: Duration::from_secs(10),
+        crowd_rounds: 15,
+        crowd_requests: 4_000,
     };
 }
 
@@ -875,7 +885,7 @@ fn total(units: &BTreeMap<String, u64>) -> f64 {
 }
 
 /// Another number for each: SplitMix64's last steps, which lose nothing.
-fn mix(number: u64) -> u64 {
+pub fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)

@@ -33,7 +33,7 @@ pub fn file(yaml: &str) -> tempfile::NamedTempFile {
 pub struct Binary {
     pub proxy: SocketAddr,
     pub metrics: SocketAddr,
-    child: Child,
+    pub child: Child,
     /// What it writes to standard error.
     log: tempfile::NamedTempFile,
     config: tempfile::TempDir,
