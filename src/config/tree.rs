@@ -203,6 +203,11 @@ impl<'t> Reader<'t, '_> {
 
     fn syntax(&self, error: &ScanError, path: &Path) -> Fault {
         let place = self.place(error.marker());
+        // Behind a directive (%) with characters of several bytes it counts those.
+        let place = Place {
+            column: place.column.min(length(self.text, place.line) + 1),
+            ..place
+        };
         let line = self
             .text
             .lines()
@@ -227,17 +232,35 @@ impl<'t> Reader<'t, '_> {
     }
 }
 
-/// Where the text ends. YAML takes a carriage return for a line's end, too.
-fn end(text: &str) -> Place {
-    let is_end = |(at, byte): &(usize, u8)| {
-        *byte == b'\n' || (*byte == b'\r' && text.as_bytes().get(at + 1) != Some(&b'\n'))
+/// How many characters a line has, which counts from 1.
+fn length(text: &str, line: usize) -> usize {
+    let start = match line {
+        0 | 1 => 0,
+        _ => line_ends(text)
+            .nth(line - 2)
+            .map_or(text.len(), |end| end + 1),
     };
-    let ends = || text.bytes().enumerate().filter(is_end);
-    let last = ends().next_back().map_or(0, |(at, _)| at + 1);
+    let end = line_ends(&text[start..]).next();
+    let line = &text[start..end.map_or(text.len(), |end| start + end)];
+    line.trim_end_matches('\r').chars().count()
+}
+
+/// Where the text ends.
+fn end(text: &str) -> Place {
+    let last = line_ends(text).next_back().map_or(0, |end| end + 1);
     Place {
-        line: ends().count() + 1,
+        line: line_ends(text).count() + 1,
         column: text[last..].chars().count() + 1,
     }
+}
+
+/// Where its lines end. YAML takes a carriage return for a line's end, too.
+fn line_ends(text: &str) -> impl DoubleEndedIterator<Item = usize> {
+    let is_end = move |(at, byte): &(usize, u8)| {
+        *byte == b'\n' || (*byte == b'\r' && text.as_bytes().get(at + 1) != Some(&b'\n'))
+    };
+    let ends = text.bytes().enumerate().filter(is_end);
+    ends.map(|(at, _)| at)
 }
 
 fn unsupported(place: Place, path: &Path, what: &'static str) -> Fault {
