@@ -136,14 +136,15 @@ impl<'a> Named<'a> {
 
     fn element(&mut self) -> Option<&'a [u8]> {
         let rest = self.rest?;
-        let reach = rest.len().saturating_sub(LONGEST_ELEMENT);
+        // The comma before it included: what is as long as may be is so wherever it stands.
+        let reach = rest.len().saturating_sub(LONGEST_ELEMENT + 1);
         let has_quotes = self.header == ClientHeader::Forwarded;
         match last_comma(&rest[reach..], has_quotes) {
             Some(comma) => {
                 self.rest = Some(&rest[..reach + comma]);
                 Some(&rest[reach + comma + 1..])
             }
-            None if reach > 0 => None,
+            None if rest.len() > LONGEST_ELEMENT => None,
             None => {
                 self.rest = self.lines.next_back().map(HeaderValue::as_bytes);
                 Some(rest)
@@ -452,10 +453,13 @@ mod tests {
             ", 10.0.0.9".repeat(usize::from(MOST_PROXIES) - 1)
         );
         assert_eq!(xff(&fewer), "203.0.113.9");
-        assert_eq!(
-            xff(&format!("203.0.113.9{}", " ".repeat(LONGEST_ELEMENT))),
-            PEER
-        );
+        for before in ["", ",", "10.0.0.9,"] {
+            let blanks = |all| " ".repeat(all - "203.0.113.9".len());
+            let longest = format!("{before}203.0.113.9{}", blanks(LONGEST_ELEMENT));
+            assert_eq!(xff(&longest), "203.0.113.9", "behind {before:?}");
+            let longer = format!("{before}203.0.113.9{}", blanks(LONGEST_ELEMENT + 1));
+            assert_eq!(xff(&longer), PEER, "behind {before:?}");
+        }
     }
 
     #[test]
