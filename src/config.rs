@@ -17,7 +17,7 @@ mod section;
 mod substitute;
 mod tree;
 mod values;
-pub mod watch;
+mod watch;
 
 use std::{collections::HashSet, fs::File, io::Read as _, path};
 
@@ -26,6 +26,7 @@ pub use error::{ConfigError, Fault, Path, Place, Problem};
 pub use leaf::{Choice, name};
 pub use substitute::{Environment, Files, VariableError};
 pub use values::{Values, needs_restart};
+pub use watch::Watch;
 
 use self::section::NamedFiles;
 use crate::{
@@ -64,7 +65,7 @@ pub struct Config {
     /// Where known keys are listed; `None` if they are not.
     pub consumers_settings: Option<ConsumersSettings>,
     /// The consumers that settings name, after the settings' paths.
-    pub consumers_named: Vec<(String, String)>,
+    consumers_named: Vec<(String, String)>,
     /// Whose keys are known.
     pub consumers: Consumers,
     /// How log lines are written.

@@ -19,7 +19,7 @@ use super::CommandError;
 use crate::{
     app::{self, AppError, Configs, Ended, Listeners, World},
     clock::Clock,
-    config::{Config, ConfigError, Environment, LogSettings, watch::Watch},
+    config::{Config, ConfigError, Environment, LogSettings, Watch},
     server::Stop,
 };
 
