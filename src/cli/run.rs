@@ -30,23 +30,18 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
     // Before anything can be reached: whoever sees a port may send a signal.
     let (reload, asked) = mpsc::channel();
     let stop = watch_signals(reload).map_err(AppError::from)?;
-    let Listeners {
-        proxy,
-        metrics,
-        admin,
-    } = app::bind(&config.server).map_err(AppError::from)?;
+    let listeners = app::bind(&config.server).map_err(AppError::from)?;
     let _written_to_the_end = start_logging(&config.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    let Listeners { proxy, metrics, .. } = &listeners;
     if let (Ok(proxy), Ok(metrics)) = (proxy.local_addr(), metrics.local_addr()) {
         tracing::info!(%proxy, %metrics, upstream = config.upstream.address, "Serving.");
     }
     let world = World {
         configs: reread(path.to_owned(), watch, asked).map_err(AppError::from)?,
-        proxy,
-        metrics,
-        admin,
+        listeners,
         clock: Clock::system(),
         stop,
     };
