@@ -3,8 +3,11 @@
 //!
 //! In reading order: `tree` keeps the place of every word and `agree` has serde_yaml confirm it, `substitute`
 //! puts variables and files in, `section` and `field` read settings and collect every fault, `leaf` and
-//! `duration` say what words mean, `build` makes the settings, and [`ConfigError`] is what a person sees. What a setting does
-//! is its component's: each owns its `Settings`. `watch` sees when files change. Nothing here reads the environment.
+//! `duration` say what words mean, `build` makes the settings and `consumers` reads the file of known keys, and
+//! [`ConfigError`] is what a person sees. What a setting does is its component's: each owns its `Settings`.
+//!
+//! For a reload, `watch` sees when files change and `values` keeps what was read, to tell what differs. Nothing
+//! here reads the environment.
 
 mod agree;
 mod build;
