@@ -131,17 +131,22 @@ impl Cli {
 
 impl Command {
     fn execute(self) -> Result<ExitCode, CommandError> {
-        let env = |name: &str| std::env::var(name).ok();
+        let env = &environment;
         let out = &mut std::io::stdout();
         match self {
-            Self::Run { config } => return run::run(&config, &env),
-            Self::Check { config } => check::check(&config, &env, out)?,
+            Self::Run { config } => return run::run(&config, env),
+            Self::Check { config } => check::check(&config, env, out)?,
             Self::Schema => schema::schema(out).map_err(CommandError::Schema)?,
-            Self::Explain { scenario } => explain::explain(&scenario, &env, out)?,
-            Self::HashKey { entry } => hash_key::hash_key(&entry, &env, out)?,
-            Self::Inspect { selection, json } => inspect::inspect(&selection, &env, json, out)?,
-            Self::Forget { selection, json } => forget::forget(&selection, &env, json, out)?,
+            Self::Explain { scenario } => explain::explain(&scenario, env, out)?,
+            Self::HashKey { entry } => hash_key::hash_key(&entry, env, out)?,
+            Self::Inspect { selection, json } => inspect::inspect(&selection, env, json, out)?,
+            Self::Forget { selection, json } => forget::forget(&selection, env, json, out)?,
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// This process's own, which nothing else reads.
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }

@@ -152,10 +152,21 @@ struct Around<'a> {
 }
 
 /// What one file holds, if it is a mapping, and what is wrong with it, which may be nothing.
-struct Reading<T> {
+struct Content<T> {
     built: Option<T>,
     values: Values,
     error: ConfigError,
+}
+
+impl<T> Content<T> {
+    /// Of a file that is no YAML at all, or was not read.
+    fn failed(error: ConfigError) -> Self {
+        Self {
+            built: None,
+            values: Values::default(),
+            error,
+        }
+    }
 }
 
 fn load(
@@ -179,9 +190,9 @@ fn parse(
     around: &Around<'_>,
     consumed: Consumed,
 ) -> Result<Config, ConfigError> {
-    let reading = parse_file(text, file, MAX_BYTES, around, build::build);
-    let (mut values, mut error) = (reading.values, reading.error);
-    let Some(mut config) = reading.built.flatten() else {
+    let content = parse_file(text, file, MAX_BYTES, around, build::build);
+    let (mut values, mut error) = (content.values, content.error);
+    let Some(mut config) = content.built.flatten() else {
         return Err(error);
     };
     if let Some(settings) = &config.consumers_settings {
@@ -215,17 +226,13 @@ fn load_consumers(
     settings: &ConsumersSettings,
     around: &Around<'_>,
     values: &mut Values,
-) -> Reading<Consumers> {
+) -> Content<Consumers> {
     let name = settings.file.display().to_string();
     let limit = consumers::MAX_BYTES;
     let text = match read(&settings.file, limit) {
         Ok(text) => text,
         Err(problem) => {
-            return Reading {
-                built: None,
-                values: Values::default(),
-                error: whole_file(&name, problem),
-            };
+            return Content::failed(whole_file(&name, problem));
         }
     };
     let path = Path::default().key("identity").key("consumers");
@@ -245,14 +252,9 @@ fn parse_file<T>(
     limit: usize,
     around: &Around<'_>,
     build: impl FnOnce(&mut section::Section<'_>) -> T,
-) -> Reading<T> {
-    let failed = |error| Reading {
-        built: None,
-        values: Values::default(),
-        error,
-    };
+) -> Content<T> {
     if text.len() > limit {
-        return failed(whole_file(file, Problem::TooLarge { limit }));
+        return Content::failed(whole_file(file, Problem::TooLarge { limit }));
     }
     // The byte order mark that some editors write; YAML parsers disagree about it.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -268,7 +270,7 @@ fn parse_file<T>(
         Err(fault) => {
             faults.push(fault);
             faults.sort_by_key(|fault| fault.place);
-            return failed(with(faults, Vec::new()));
+            return Content::failed(with(faults, Vec::new()));
         }
     };
     if faults.is_empty() {
@@ -282,7 +284,7 @@ fn parse_file<T>(
     let reading = section::Reading::new(env, files, named_files, faults);
     let built = reading.root(&tree, build);
     let (faults, values, files) = reading.finish();
-    Reading {
+    Content {
         built,
         values,
         error: with(faults, files),

@@ -15,7 +15,7 @@ use tokio::{
 
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 
-use super::CommandError;
+use super::{CommandError, environment};
 use crate::{
     app::{self, AppError, Configs, Ended, Listeners, World},
     clock::Clock,
@@ -71,7 +71,6 @@ fn reread(path: PathBuf, mut watch: Watch, asked: mpsc::Receiver<()>) -> io::Res
                     Err(RecvTimeoutError::Timeout) => continue,
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
-                let environment = |name: &str| std::env::var(name).ok();
                 let read = load(&path, &environment, &mut watch);
                 if send.blocking_send(read).is_err() {
                     return;
