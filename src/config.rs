@@ -220,7 +220,8 @@ fn parse(
     }
 }
 
-/// The consumers in the file that `settings` name. The whole of its text is one of the `values`.
+/// The consumers in the file that `settings` name. The whole of its text is one of the `values`, and what files put
+/// into it another.
 fn load_consumers(
     config: &Config,
     settings: &ConsumersSettings,
@@ -240,9 +241,13 @@ fn load_consumers(
     let plans = config.policies.iter();
     let plans = plans.flat_map(|policy| policy.tiers.plans()).cloned();
     let plans = plans.collect();
-    parse_file(&text, &name, limit, around, |root| {
+    let list = parse_file(&text, &name, limit, around, |root| {
         consumers::read(root, settings, &plans, &config.hasher)
-    })
+    });
+    if !list.error.files.is_empty() {
+        values.add(&path.key("files"), &list.values.digest(), true);
+    }
+    list
 }
 
 /// What `build` makes of one file.
