@@ -26,6 +26,7 @@ pub struct Admin {
 #[async_trait]
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        // Pingora would keep it, and a client that reads to the end would hang.
         if session.req_header().version == Version::HTTP_10 {
             session.set_keepalive(None);
         }

@@ -5,7 +5,10 @@ mod reload;
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use pingora::{apps::http_app::HttpServer, server::configuration::ServerConf};
+use pingora::{
+    apps::{ServerApp, http_app::HttpServer},
+    server::configuration::ServerConf,
+};
 use pingora_proxy::http_proxy;
 use tokio::sync::watch;
 
@@ -29,18 +32,25 @@ use self::reload::Reloader;
 
 /// What a running slidegate needs of the world.
 pub struct World {
-    /// Where the proxy listens.
-    pub proxy: TcpListener,
-    /// Where metrics and health are served.
-    pub metrics: TcpListener,
-    /// Where operators ask, if anywhere.
-    pub admin: Option<TcpListener>,
+    /// Where it can be reached.
+    pub listeners: Listeners,
     /// The time.
     pub clock: Clock,
     /// When to stop.
     pub stop: watch::Receiver<Stop>,
     /// What the configuration says from now on.
     pub configs: Configs,
+}
+
+/// Where it can be reached.
+#[derive(Debug)]
+pub struct Listeners {
+    /// By clients.
+    pub proxy: TcpListener,
+    /// By Prometheus and probes.
+    pub metrics: TcpListener,
+    /// By operators, if at all.
+    pub admin: Option<TcpListener>,
 }
 
 /// How a run ended.
@@ -84,17 +94,6 @@ pub fn bind(settings: &ServerSettings) -> Result<Listeners, BindError> {
     })
 }
 
-/// Where it can be reached.
-#[derive(Debug)]
-pub struct Listeners {
-    /// By clients.
-    pub proxy: TcpListener,
-    /// By Prometheus and probes.
-    pub metrics: TcpListener,
-    /// By operators, if at all.
-    pub admin: Option<TcpListener>,
-}
-
 /// Serves until told to stop, then finishes what is in flight.
 ///
 /// Readiness goes off at once, new requests are served for the drain delay, then nothing new is accepted,
@@ -114,6 +113,7 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
         .collect::<Result<Vec<_>, _>>()?;
     let background = workers[0].handle().clone();
 
+    let listeners = world.listeners;
     let (limiter, metrics) = open_limiter(&mut config, world.clock.clone(), &background);
     let store = limiter.store_status();
     let settings = config.server.clone();
@@ -154,23 +154,16 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     let conf = Arc::new(pingora_settings());
     let mut running = Vec::with_capacity(threads);
     for worker in workers.drain(..) {
-        let listener = world.proxy.try_clone()?;
+        let listener = listeners.proxy.try_clone()?;
         let proxy = http_proxy(&conf, gateway.clone());
         running.push(worker.start(listener, proxy, closing.clone())?);
     }
-    drop(world.proxy);
+    drop(listeners.proxy);
 
     control.block_on(async move {
-        // Served until this function returns, whatever happens to the workers.
-        let (_open, never) = watch::channel(false);
-        let observing = server::serve(world.metrics, Arc::new(observatory), never);
-        let observing = tokio::spawn(observing);
-        if let Some(listener) = world.admin {
-            let (open, never) = watch::channel(false);
-            tokio::spawn(async move {
-                server::serve(listener, Arc::new(admin), never).await;
-                drop(open);
-            });
+        let observing = tokio::spawn(serve_to_the_end(listeners.metrics, observatory));
+        if let Some(listener) = listeners.admin {
+            tokio::spawn(serve_to_the_end(listener, admin));
         }
         tokio::select! {
             ended = supervise(&settings, running, readiness, close, world.stop) => ended,
@@ -255,6 +248,12 @@ fn open_limiter(
 /// Chooses what TLS computes with, for the whole process. A second run in one finds it chosen.
 fn install_cryptography() {
     drop(rustls::crypto::ring::default_provider().install_default());
+}
+
+/// Serves as long as the control runtime runs, whatever happens to the workers.
+async fn serve_to_the_end(listener: TcpListener, app: impl ServerApp + Send + Sync + 'static) {
+    let (_open, never_closing) = watch::channel(false);
+    server::serve(listener, Arc::new(app), never_closing).await;
 }
 
 /// Waits for the word to stop, or for a worker that stops by itself; then drains.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | fine: stopped when told to, or nothing wrong found |
 //! | 1 | failed at run time: a port in use, no more threads; counters that cannot be reached |
-//! | 2 | wrong usage, or a configuration with faults; a policy, key or identifier that cannot be |
+//! | 2 | wrong usage, or a configuration with faults; a policy, key, identifier or request that cannot be |
 //! | 3 | stopped at once: the grace was over, or a second signal came; what was still in flight was cut off |
 
 pub mod check;
@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 use self::{
     check::CheckError,
     client::{ClientError, Selection},
-    explain::{Asked, ExplainError},
+    explain::{ExplainError, Scenario},
     hash_key::Entry,
 };
 use crate::{app::AppError, config::ConfigError};
@@ -56,7 +56,7 @@ enum Command {
     /// Tell what would become of a request, and why, on empty counters. Connects to nothing.
     Explain {
         #[command(flatten)]
-        asked: Asked,
+        scenario: Scenario,
     },
     /// Print an entry for the file of consumers (identity.consumers) of an API key.
     ///
@@ -109,10 +109,10 @@ impl CommandError {
         match self {
             Self::Config(_) | Self::Check(CheckError::Config(_)) => ExitCode::from(2),
             Self::Explain(ExplainError::Config(_) | ExplainError::Question(_)) => ExitCode::from(2),
-            Self::Explain(ExplainError::Io(_)) => ExitCode::FAILURE,
             Self::Client(error) if error.is_usage() => ExitCode::from(2),
             Self::App(_)
             | Self::Check(CheckError::Output(_))
+            | Self::Explain(ExplainError::Resources(_) | ExplainError::Output(_))
             | Self::Client(_)
             | Self::Schema(_) => ExitCode::FAILURE,
         }
@@ -122,41 +122,31 @@ impl CommandError {
 impl Cli {
     /// Carries out the command; what failed is told on standard error.
     pub fn execute(self) -> ExitCode {
-        let environment = |name: &str| std::env::var(name).ok();
-        let out = &mut std::io::stdout();
-        let succeeded = |()| ExitCode::SUCCESS;
-        let done = match self.command {
-            Command::Run { config } => run::run(&config, &environment),
-            Command::Check { config } => {
-                let checked = check::check(&config, &environment, out);
-                checked.map(succeeded).map_err(CommandError::from)
-            }
-            Command::Schema => schema::schema(out)
-                .map(succeeded)
-                .map_err(CommandError::Schema),
-            Command::Explain { asked } => {
-                let explained = explain::explain(&asked, &environment, out);
-                explained.map(succeeded).map_err(CommandError::from)
-            }
-            Command::HashKey { entry } => {
-                let printed = hash_key::hash_key(&entry, &environment, out);
-                printed.map(succeeded).map_err(CommandError::from)
-            }
-            Command::Inspect { selection, json } => {
-                let inspected = inspect::inspect(&selection, &environment, json, out);
-                inspected.map(succeeded).map_err(CommandError::from)
-            }
-            Command::Forget { selection, json } => {
-                let forgotten = forget::forget(&selection, &environment, json, out);
-                forgotten.map(succeeded).map_err(CommandError::from)
-            }
-        };
-        match done {
-            Ok(code) => code,
-            Err(error) => {
-                eprintln!("{error}");
-                error.exit_code()
-            }
-        }
+        self.command.execute().unwrap_or_else(|error| {
+            eprintln!("{error}");
+            error.exit_code()
+        })
     }
+}
+
+impl Command {
+    fn execute(self) -> Result<ExitCode, CommandError> {
+        let env = &environment;
+        let out = &mut std::io::stdout();
+        match self {
+            Self::Run { config } => return run::run(&config, env),
+            Self::Check { config } => check::check(&config, env, out)?,
+            Self::Schema => schema::schema(out).map_err(CommandError::Schema)?,
+            Self::Explain { scenario } => explain::explain(&scenario, env, out)?,
+            Self::HashKey { entry } => hash_key::hash_key(&entry, env, out)?,
+            Self::Inspect { selection, json } => inspect::inspect(&selection, env, json, out)?,
+            Self::Forget { selection, json } => forget::forget(&selection, env, json, out)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// This process's own, which nothing else reads.
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }

@@ -3,8 +3,11 @@
 //!
 //! In reading order: `tree` keeps the place of every word and `agree` has serde_yaml confirm it, `substitute`
 //! puts variables and files in, `section` and `field` read settings and collect every fault, `leaf` and
-//! `duration` say what words mean, `build` makes the settings, and [`ConfigError`] is what a person sees. What a setting does
-//! is its component's: each owns its `Settings`. `watch` sees when files change. Nothing here reads the environment.
+//! `duration` say what words mean, `build` makes the settings and `consumers` reads the file of known keys, and
+//! [`ConfigError`] is what a person sees. What a setting does is its component's: each owns its `Settings`.
+//!
+//! For a reload, `watch` sees when files change and `values` keeps what was read, to tell what differs. Nothing
+//! here reads the environment.
 
 mod agree;
 mod build;
@@ -17,7 +20,7 @@ mod section;
 mod substitute;
 mod tree;
 mod values;
-pub mod watch;
+mod watch;
 
 use std::{collections::HashSet, fs::File, io::Read as _, path};
 
@@ -26,6 +29,7 @@ pub use error::{ConfigError, Fault, Path, Place, Problem};
 pub use leaf::{Choice, name};
 pub use substitute::{Environment, Files, VariableError};
 pub use values::{Values, needs_restart};
+pub use watch::Watch;
 
 use self::section::NamedFiles;
 use crate::{
@@ -64,7 +68,7 @@ pub struct Config {
     /// Where known keys are listed; `None` if they are not.
     pub consumers_settings: Option<ConsumersSettings>,
     /// The consumers that settings name, after the settings' paths.
-    pub consumers_named: Vec<(String, String)>,
+    consumers_named: Vec<(String, String)>,
     /// Whose keys are known.
     pub consumers: Consumers,
     /// How log lines are written.
@@ -148,10 +152,21 @@ struct Around<'a> {
 }
 
 /// What one file holds, if it is a mapping, and what is wrong with it, which may be nothing.
-struct Reading<T> {
+struct Content<T> {
     built: Option<T>,
     values: Values,
     error: ConfigError,
+}
+
+impl<T> Content<T> {
+    /// Of a file that is no YAML at all, or was not read.
+    fn failed(error: ConfigError) -> Self {
+        Self {
+            built: None,
+            values: Values::default(),
+            error,
+        }
+    }
 }
 
 fn load(
@@ -175,9 +190,9 @@ fn parse(
     around: &Around<'_>,
     consumed: Consumed,
 ) -> Result<Config, ConfigError> {
-    let reading = parse_file(text, file, MAX_BYTES, around, build::build);
-    let (mut values, mut error) = (reading.values, reading.error);
-    let Some(mut config) = reading.built.flatten() else {
+    let content = parse_file(text, file, MAX_BYTES, around, build::build);
+    let (mut values, mut error) = (content.values, content.error);
+    let Some(mut config) = content.built.flatten() else {
         return Err(error);
     };
     if let Some(settings) = &config.consumers_settings {
@@ -205,23 +220,20 @@ fn parse(
     }
 }
 
-/// The consumers in the file that `settings` name. The whole of its text is one of the `values`.
+/// The consumers in the file that `settings` name. The whole of its text is one of the `values`, and what files put
+/// into it another.
 fn load_consumers(
     config: &Config,
     settings: &ConsumersSettings,
     around: &Around<'_>,
     values: &mut Values,
-) -> Reading<Consumers> {
+) -> Content<Consumers> {
     let name = settings.file.display().to_string();
     let limit = consumers::MAX_BYTES;
     let text = match read(&settings.file, limit) {
         Ok(text) => text,
         Err(problem) => {
-            return Reading {
-                built: None,
-                values: Values::default(),
-                error: whole_file(&name, problem),
-            };
+            return Content::failed(whole_file(&name, problem));
         }
     };
     let path = Path::default().key("identity").key("consumers");
@@ -229,9 +241,13 @@ fn load_consumers(
     let plans = config.policies.iter();
     let plans = plans.flat_map(|policy| policy.tiers.plans()).cloned();
     let plans = plans.collect();
-    parse_file(&text, &name, limit, around, |root| {
+    let list = parse_file(&text, &name, limit, around, |root| {
         consumers::read(root, settings, &plans, &config.hasher)
-    })
+    });
+    if !list.error.files.is_empty() {
+        values.add(&path.key("files"), &list.values.digest(), true);
+    }
+    list
 }
 
 /// What `build` makes of one file.
@@ -241,14 +257,9 @@ fn parse_file<T>(
     limit: usize,
     around: &Around<'_>,
     build: impl FnOnce(&mut section::Section<'_>) -> T,
-) -> Reading<T> {
-    let failed = |error| Reading {
-        built: None,
-        values: Values::default(),
-        error,
-    };
+) -> Content<T> {
     if text.len() > limit {
-        return failed(whole_file(file, Problem::TooLarge { limit }));
+        return Content::failed(whole_file(file, Problem::TooLarge { limit }));
     }
     // The byte order mark that some editors write; YAML parsers disagree about it.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -264,7 +275,7 @@ fn parse_file<T>(
         Err(fault) => {
             faults.push(fault);
             faults.sort_by_key(|fault| fault.place);
-            return failed(with(faults, Vec::new()));
+            return Content::failed(with(faults, Vec::new()));
         }
     };
     if faults.is_empty() {
@@ -278,7 +289,7 @@ fn parse_file<T>(
     let reading = section::Reading::new(env, files, named_files, faults);
     let built = reading.root(&tree, build);
     let (faults, values, files) = reading.finish();
-    Reading {
+    Content {
         built,
         values,
         error: with(faults, files),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     limiter::{Intent, LimitDecision, Outcome, Verdict},
     policy::{Asked, Client, Mode, Policy, PolicySet, RequestView, Standing},
-    proxy::Rules,
+    proxy::{Rules, response::whole_seconds},
     ratelimit::Wait,
 };
 
@@ -282,7 +282,7 @@ fn limits(policies: &PolicySet, asked: &Asked, verdict: &Verdict) -> Vec<LimitEx
 fn decision_explained(limit: &LimitDecision) -> DecisionExplanation {
     let decision = &limit.decision;
     let wait = match decision.retry_after() {
-        Some(Wait::For(wait)) => Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
+        Some(Wait::For(wait)) => Some(whole_seconds(wait)),
         Some(Wait::Never) | None => None,
     };
     DecisionExplanation {

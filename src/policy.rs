@@ -266,7 +266,7 @@ impl PolicySet {
             return Err(Refusal::Blocked);
         }
         let facts = Facts::new(view, self.wanted);
-        if self.gate.exempts(&facts) || self.exempts_consumer(view) {
+        if self.is_exempt(&facts, view) {
             return Ok(SmallVec::new());
         }
         let Some(index) = &self.index else {
@@ -280,14 +280,14 @@ impl PolicySet {
         self.asked_of(matching, view)
     }
 
-    /// Whether the request has a key of somebody whom no policy asks about.
-    fn exempts_consumer(&self, view: &RequestView<'_>) -> bool {
-        let exempt = &self.gate.exempt_consumers;
-        if exempt.is_empty() {
-            return false;
-        }
-        let consumer = self.consumers.of_request(view.head, &self.hasher);
-        consumer.is_some_and(|consumer| exempt.contains(&consumer.identifier))
+    /// Whether no policy is asked about the request: by what the gate sees of it, or by whose key it has.
+    fn is_exempt(&self, facts: &Facts<'_>, view: &RequestView<'_>) -> bool {
+        let consumers = &self.gate.exempt_consumers;
+        let has_exempt_key = || {
+            let consumer = self.consumers.of_request(view.head, &self.hasher);
+            consumer.is_some_and(|consumer| consumers.contains(&consumer.identifier))
+        };
+        self.gate.exempts(facts) || (!consumers.is_empty() && has_exempt_key())
     }
 
     /// Who is counted by those of the policies in these places that apply.
@@ -338,8 +338,7 @@ impl PolicySet {
 
     /// Whether no policy is asked about the request, since something is exempt.
     pub fn exempts(&self, view: &RequestView<'_>) -> bool {
-        let facts = Facts::new(view, self.wanted);
-        self.gate.exempts(&facts) || self.exempts_consumer(view)
+        self.is_exempt(&Facts::new(view, self.wanted), view)
     }
 
     /// Whether an enforced policy came before, so that a policy which matches does not apply; `enforced` is how many

@@ -211,6 +211,20 @@ async fn a_rotated_key_and_a_changed_plan_keep_the_counters() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_put_into_the_list_is_read_again_with_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = folder.path().join("plan");
+    fs::write(&plan, "gold").expect("written");
+    let from_file = format!("${{file:{}}}", text(&plan));
+    let consumers = list(&[("acme", &from_file, &["A1"])]);
+    let setup = Setup::new(PLANS, &consumers);
+    assert_eq!(setup.ask("A1").await, (200, Some(8)));
+    fs::write(&plan, "silver").expect("written");
+    setup.reload(PLANS, &consumers).await;
+    assert_eq!(setup.ask("A1").await, (200, Some(3)));
+}
+
+#[tokio::test]
 async fn a_consumer_is_a_part_of_what_is_counted_together() {
     let rest = "
 identity: {secret: s, consumers: {file: LIST}}

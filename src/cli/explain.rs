@@ -16,7 +16,7 @@ use crate::{
 
 /// Which request, by which configuration.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct Scenario {
     /// The configuration.
     #[arg(long, short, default_value = "config.yaml")]
     config: PathBuf,
@@ -42,26 +42,30 @@ pub(super) enum ExplainError {
     Config(#[from] ConfigError),
     #[error("--{0}")]
     Question(#[from] QuestionError),
-    #[error("the system grants no more resources, or nobody reads the result: {0}")]
-    Io(#[from] io::Error),
+    #[error("the system grants no more resources: {0}")]
+    Resources(io::Error),
+    #[error("writing the result: {0}")]
+    Output(#[from] io::Error),
 }
 
 /// Prints what would become of the request to `out`.
 pub(super) fn explain(
-    asked: &Asked,
+    scenario: &Scenario,
     env: &Environment<'_>,
     out: &mut dyn Write,
 ) -> Result<(), ExplainError> {
-    let config = Config::load(&asked.config, env)?;
+    let config = Config::load(&scenario.config, env)?;
     let question = Question {
-        request: asked.request.clone(),
-        headers: asked.headers.clone(),
-        from: asked.from,
+        request: scenario.request.clone(),
+        headers: scenario.headers.clone(),
+        from: scenario.from,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .map_err(ExplainError::Resources)?;
     let rules = app::rules_on_empty_counters(config);
     let explanation = runtime.block_on(explain::explain(&rules, &question))?;
-    if asked.json {
+    if scenario.json {
         let json = serde_json::to_string_pretty(&explanation).map_err(io::Error::from)?;
         writeln!(out, "{json}")?;
     } else {

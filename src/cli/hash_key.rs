@@ -13,7 +13,7 @@ pub(super) struct Entry {
     /// The configuration of the proxies, with the secret that they use.
     #[arg(long, short, default_value = "config.yaml")]
     config: PathBuf,
-    /// The consumer's name.
+    /// The consumer's name. Left out: NAME, to be written over.
     #[arg(long, default_value = "NAME")]
     name: String,
     /// The consumer's plan.

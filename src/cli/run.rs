@@ -15,11 +15,11 @@ use tokio::{
 
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 
-use super::CommandError;
+use super::{CommandError, environment};
 use crate::{
     app::{self, AppError, Configs, Ended, Listeners, World},
     clock::Clock,
-    config::{Config, ConfigError, Environment, LogSettings, watch::Watch},
+    config::{Config, ConfigError, Environment, LogSettings, Watch},
     server::Stop,
 };
 
@@ -30,23 +30,18 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
     // Before anything can be reached: whoever sees a port may send a signal.
     let (reload, asked) = mpsc::channel();
     let stop = watch_signals(reload).map_err(AppError::from)?;
-    let Listeners {
-        proxy,
-        metrics,
-        admin,
-    } = app::bind(&config.server).map_err(AppError::from)?;
+    let listeners = app::bind(&config.server).map_err(AppError::from)?;
     let _written_to_the_end = start_logging(&config.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    let Listeners { proxy, metrics, .. } = &listeners;
     if let (Ok(proxy), Ok(metrics)) = (proxy.local_addr(), metrics.local_addr()) {
         tracing::info!(%proxy, %metrics, upstream = config.upstream.address, "Serving.");
     }
     let world = World {
         configs: reread(path.to_owned(), watch, asked).map_err(AppError::from)?,
-        proxy,
-        metrics,
-        admin,
+        listeners,
         clock: Clock::system(),
         stop,
     };
@@ -76,7 +71,6 @@ fn reread(path: PathBuf, mut watch: Watch, asked: mpsc::Receiver<()>) -> io::Res
                     Err(RecvTimeoutError::Timeout) => continue,
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
-                let environment = |name: &str| std::env::var(name).ok();
                 let read = load(&path, &environment, &mut watch);
                 if send.blocking_send(read).is_err() {
                     return;

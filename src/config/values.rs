@@ -35,15 +35,24 @@ impl Values {
     /// The same for the same values, in every process: 8 hexadecimal digits. Secrets have no part in it, so
     /// that none can be guessed from it.
     pub fn fingerprint(&self) -> String {
+        let mut text = self.hash_of(|value| !value.secret);
+        text.truncate(8);
+        text
+    }
+
+    /// The same for the same values, secrets included: itself to be kept like one.
+    pub(super) fn digest(&self) -> String {
+        self.hash_of(|_| true)
+    }
+
+    fn hash_of(&self, is_part: impl Fn(&Value) -> bool) -> String {
         let mut hash = blake3::Hasher::new();
-        for (path, value) in self.0.iter().filter(|(_, value)| !value.secret) {
+        for (path, value) in self.0.iter().filter(|(_, value)| is_part(value)) {
             hash.update(&(path.len() as u64).to_le_bytes());
             hash.update(path.as_bytes());
             hash.update(&value.hash);
         }
-        let mut text = hash.finalize().to_hex().to_string();
-        text.truncate(8);
-        text
+        hash.finalize().to_hex().to_string()
     }
 }
 

@@ -72,6 +72,16 @@ impl From<IpAddr> for Client {
     }
 }
 
+impl Client {
+    /// Whether its address is in `set`; that of a peer on a unix socket, which has none, is in no set.
+    pub(super) fn is_in(self, set: &CidrSet) -> bool {
+        match self {
+            Self::Address(address) => set.contains(address),
+            Self::Unix => false,
+        }
+    }
+}
+
 impl ClientRule {
     /// Whether what this peer says of its client counts.
     pub fn trusts(&self, peer: Client) -> bool {
@@ -96,10 +106,9 @@ impl ClientRule {
 
     /// Whether a proxy, found after `passed` others, is trusted.
     fn vouches(&self, proxy: Client, passed: u8) -> bool {
-        match (&self.trusted, proxy) {
-            (TrustedProxies::Hops(hops), _) => passed < *hops,
-            (TrustedProxies::Ranges(ranges), Client::Address(address)) => ranges.contains(address),
-            (TrustedProxies::Ranges(_), Client::Unix) => false,
+        match &self.trusted {
+            TrustedProxies::Hops(hops) => passed < *hops,
+            TrustedProxies::Ranges(ranges) => proxy.is_in(ranges),
         }
     }
 }

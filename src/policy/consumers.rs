@@ -55,16 +55,6 @@ impl Consumers {
         self.keys.extend(keys.into_iter().map(|key| (key, place)));
     }
 
-    /// Whether a header holds keys, so that its value identifies only if it is one of them.
-    pub fn are_in(&self, header: &HeaderName) -> bool {
-        self.headers.contains(header)
-    }
-
-    /// The headers that hold keys.
-    pub fn headers(&self) -> &[HeaderName] {
-        &self.headers
-    }
-
     /// Whose key this is, by its hash.
     pub fn with_key(&self, key: Identifier) -> Option<&Consumer> {
         self.keys.get(&key).map(|place| &self.consumers[*place])

@@ -26,24 +26,16 @@ pub struct Gate {
 
 impl Gate {
     pub(super) fn blocks(&self, client: Client) -> bool {
-        holds(&self.blocked, client)
+        client.is_in(&self.blocked)
     }
 
     pub(super) fn exempts(&self, facts: &Facts<'_>) -> bool {
-        if holds(&self.exempt_clients, facts.client) {
+        if facts.client.is_in(&self.exempt_clients) {
             return true;
         }
         let is_exempt = |path: &[u8]| self.exempt_paths.iter().any(|exempt| exempt.matches(path));
         let by_path =
             |readings: &Readings<'_>| !readings.is_ambiguous() && readings.iter().all(is_exempt);
         facts.paths.as_ref().is_some_and(by_path)
-    }
-}
-
-/// A peer on a unix socket has no address to be listed by.
-fn holds(set: &CidrSet, client: Client) -> bool {
-    match client {
-        Client::Address(address) => set.contains(address),
-        Client::Unix => false,
     }
 }

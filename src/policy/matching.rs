@@ -189,10 +189,7 @@ impl Conditions {
     }
 
     fn has_client(&self, facts: &Facts<'_>) -> bool {
-        match facts.client {
-            Client::Address(address) => self.client_set.contains(address),
-            Client::Unix => false,
-        }
+        facts.client.is_in(&self.client_set)
     }
 
     /// Whether a request for which all of `other` hold has all of these.

@@ -443,7 +443,7 @@ fn is_grpc(request: &http::request::Parts) -> bool {
 }
 
 /// Whole seconds, rounded up: never told too early.
-fn whole_seconds(wait: Duration) -> u64 {
+pub fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 

@@ -64,14 +64,3 @@ impl Algorithm {
         }
     }
 }
-
-impl std::str::FromStr for Algorithm {
-    type Err = ();
-
-    fn from_str(name: &str) -> Result<Self, ()> {
-        Self::ALL
-            .into_iter()
-            .find(|algorithm| algorithm.name() == name)
-            .ok_or(())
-    }
-}

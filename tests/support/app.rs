@@ -7,7 +7,7 @@ use std::{
 };
 
 use slidegate::{
-    app::{self, AppError, Ended, World},
+    app::{self, AppError, Ended, Listeners, World},
     clock::Clock,
     config::{Config, ConfigError},
     server::Stop,
@@ -51,9 +51,11 @@ impl App {
         let (tell, stop) = watch::channel(Stop::No);
         let (reload, configs) = mpsc::channel(1);
         let world = World {
-            proxy,
-            metrics,
-            admin: Some(admin),
+            listeners: Listeners {
+                proxy,
+                metrics,
+                admin: Some(admin),
+            },
             clock,
             stop,
             configs,

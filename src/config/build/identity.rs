@@ -21,8 +21,6 @@ use crate::{
 /// What `identity` says.
 pub struct Identity {
     pub hasher: IdentifierHasher,
-    /// Whether the hasher's key is a secret.
-    pub keyed: bool,
     pub clients: ClientRule,
     /// Whether a range of trusted proxies holds every address.
     pub trusts_everybody: bool,
@@ -55,7 +53,6 @@ impl Default for Identity {
     fn default() -> Self {
         Self {
             hasher: IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX),
-            keyed: false,
             clients: ClientRule::default(),
             trusts_everybody: false,
             consumers: None,
@@ -83,7 +80,6 @@ pub fn read(section: &mut Section<'_>) -> Identity {
     }
     Identity {
         hasher: IdentifierHasher::new(secret.as_deref(), prefix),
-        keyed: secret.is_some(),
         clients: ClientRule {
             trusted,
             header: header.unwrap_or_default(),
@@ -151,7 +147,7 @@ fn hops(text: &str) -> Result<u8, Rejected> {
 }
 
 /// The ranges of a list; `None` if it is none.
-pub fn ranges(field: Field<'_>, example: &str) -> Option<Vec<Cidr>> {
+fn ranges(field: Field<'_>, example: &str) -> Option<Vec<Cidr>> {
     let mut seen = Vec::new();
     field.list(example, |item| {
         item.word(|text| {

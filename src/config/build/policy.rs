@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::{
-        leaf::{Choice, Rejected, boolean, choice, integer, name, nearest},
+        leaf::{Choice, Rejected, boolean, choice, integer, name},
         section::Section,
     },
     policy::{Charge, CostHeader, CostRule, FailureMode, Mode, Policy, Tiers},
@@ -61,7 +61,7 @@ fn read(section: &mut Section<'_>, names: &mut Names, identity: &Identity) -> Op
     let matches = matching::read(section);
     let identifier = identifier::read(section, identity.consumers.as_ref());
     let grants = tiers::read(section, identity, &identifier);
-    let algorithm = section.word("algorithm", Algorithm::default(), algorithm);
+    let algorithm = section.word("algorithm", Algorithm::default(), choice);
     let cost = cost(section, identity);
     let charge = charge(section);
     let mode = section.word("mode", Mode::default(), choice);
@@ -168,21 +168,19 @@ fn status(text: &str, seen: &mut HashSet<u64>) -> Result<StatusCode, Rejected> {
     Ok(StatusCode::from_u16(status).expect("from 200 to 599"))
 }
 
-fn algorithm(text: &str) -> Result<Algorithm, Rejected> {
-    text.parse().map_err(|()| {
-        let names = Algorithm::ALL.map(Algorithm::name);
-        Rejected::new(format!("accepted: {}", names.join(", "))).hint(nearest(text, names))
-    })
+impl Choice for Algorithm {
+    const ALL: &'static [Self] = &Self::ALL;
+
+    fn name(self) -> &'static str {
+        Self::name(self)
+    }
 }
 
 impl Choice for Mode {
     const ALL: &'static [Self] = &[Self::Enforce, Self::Shadow];
 
     fn name(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Shadow => "shadow",
-        }
+        Self::name(self)
     }
 }
 

@@ -45,7 +45,16 @@ pub fn read(section: &mut Section<'_>) -> Store {
             ..redis
         }),
         memory: MemorySettings { max_counters },
-        expected_replicas: super::replicas(section),
+        expected_replicas: replicas(section),
         denial_cache,
     }
+}
+
+/// How many proxies share each limit.
+fn replicas(section: &mut Section<'_>) -> NonZeroU32 {
+    section.word("expected_replicas", NonZeroU32::MIN, |text| {
+        let replicas = integer(1..=10_000)(text)?;
+        let replicas = u32::try_from(replicas).ok().and_then(NonZeroU32::new);
+        Ok::<_, Rejected>(replicas.expect("from 1 to 10,000"))
+    })
 }

@@ -14,30 +14,7 @@ pub fn of(
     store: &Store,
     identity: &Identity,
 ) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if store.redis.is_some() && !identity.keyed {
-        warnings.push(FIXED_KEY.to_owned());
-    }
-    if identity.trusts_everybody {
-        warnings.push(EVERYBODY.to_owned());
-    }
-    if lists
-        .exempt_clients
-        .iter()
-        .any(|range| range.is_everything())
-    {
-        warnings.push(ALL_EXEMPT.to_owned());
-    }
-    if lists.blocked.iter().any(|range| range.is_everything()) {
-        warnings.push(ALL_BLOCKED.to_owned());
-    }
-    let replicas = store.expected_replicas.get();
-    if store.redis.is_none() && replicas > 1 {
-        warnings.push(format!(
-            "store.url is memory:, so each of the {replicas} expected replicas counts alone and \
-             admits the whole of each limit; they share limits through a Redis"
-        ));
-    }
+    let mut warnings = about_everybody(lists, store, identity);
     for policy in policies {
         let MatchRule { all, none } = &policy.matches;
         for method in all.methods.iter().chain(&none.methods) {
@@ -61,6 +38,34 @@ pub fn of(
         if !capped {
             warnings.extend(mints_quota(policy, apply));
         }
+    }
+    warnings
+}
+
+fn about_everybody(lists: &Lists, store: &Store, identity: &Identity) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if store.redis.is_some() && !identity.hasher.is_keyed() {
+        warnings.push(FIXED_KEY.to_owned());
+    }
+    if identity.trusts_everybody {
+        warnings.push(EVERYBODY.to_owned());
+    }
+    if lists
+        .exempt_clients
+        .iter()
+        .any(|range| range.is_everything())
+    {
+        warnings.push(ALL_EXEMPT.to_owned());
+    }
+    if lists.blocked.iter().any(|range| range.is_everything()) {
+        warnings.push(ALL_BLOCKED.to_owned());
+    }
+    let replicas = store.expected_replicas.get();
+    if store.redis.is_none() && replicas > 1 {
+        warnings.push(format!(
+            "store.url is memory:, so each of the {replicas} expected replicas counts alone and \
+             admits the whole of each limit; they share limits through a Redis"
+        ));
     }
     warnings
 }

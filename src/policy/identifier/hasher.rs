@@ -31,7 +31,8 @@ impl IdentifierHasher {
     /// IPv6 clients are grouped by this prefix unless configured: what a subscriber commonly gets.
     pub const DEFAULT_IPV6_PREFIX: u8 = 64;
 
-    /// A hasher keyed by `secret`; `None` stands for a fixed, public key.
+    /// A hasher keyed by `secret`, where `None` stands for a fixed, public key, that groups IPv6 clients by so
+    /// many bits, at most 128.
     pub fn new(secret: Option<&str>, ipv6_prefix: u8) -> Self {
         Self {
             key: blake3::derive_key(KEY_CONTEXT, secret.unwrap_or_default().as_bytes()),
@@ -45,7 +46,7 @@ impl IdentifierHasher {
         self.is_keyed
     }
 
-    /// The identifier of a client's address; `None` for a peer without one is [`Identifier::Unix`].
+    /// The identifier of a client: its address, IPv6 by its group; [`Identifier::Unix`] for a peer without one.
     pub fn client(&self, client: Client) -> Identifier {
         match self.grouped(client) {
             Client::Unix => Identifier::Unix,

@@ -102,6 +102,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::policy::Identifier;
 
     fn encoded(parts: &[IdentifierPart<'_>]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -193,8 +194,14 @@ mod tests {
     fn every_kind_has_a_name_space_of_its_own() {
         let address =
             |text: &str| IdentifierPart::Client(Client::Address(text.parse().expect("an address")));
+        let consumer = Consumer {
+            name: "".into(),
+            plan: None,
+            identifier: Identifier::Unix,
+        };
         let empty = [
             IdentifierPart::Header(b""),
+            IdentifierPart::Consumer(&consumer),
             IdentifierPart::Cookie(b"".into()),
             IdentifierPart::Query("".into()),
             IdentifierPart::Host("".into()),
