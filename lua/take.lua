@@ -3,20 +3,26 @@
 
 local DENIED, ADMITTED, OTHER_WINDOW = 0, 1, 2
 local DAY = 86400
-local FIELDS = 6
+local FIELDS = 7
+local AUDITED, HAS_EXACT, UNKNOWN = 'audit', 2, -1
 
 -- Once: it runs on within a script, and one call is one moment.
 local now = tonumber(ARGV[1])
 -- A counter created now is needed for the rest of its window, and for all of the next as the previous
 -- one. Its end is absolute and follows from the same TIME, so that it lives to the last moment of that. A
 -- given `now` may lie in the past, or go back by up to a day: there it is counted from the real present.
-local expiry_option, expiry_base, expiry_scale = 'EX', DAY, 2
+local expiry_option, expiry_base, expiry_scale, expire = 'EX', DAY, 2, 'EXPIRE'
 if not now then
   local time = call('TIME')
   now = time[1] * 1000 + floor(time[2] / 1000)
-  expiry_option, expiry_base, expiry_scale = 'PXAT', now, 2000
+  expiry_option, expiry_base, expiry_scale, expire = 'PXAT', now, 2000, 'PEXPIREAT'
 end
 local seconds = floor(now / 1000)
+
+-- The text of what pcall caught.
+local function fault(caught)
+  return type(caught) == 'table' and caught.err or tostring(caught)
+end
 
 -- `reply` is complete up to `filled`; the next group starts at KEYS[key] and ARGV[arg].
 local reply, filled = { now }, 1
@@ -56,13 +62,21 @@ while arg <= last do
       status = DENIED
     end
     reply[place + 1], reply[place + 2], reply[place + 3] = allowed and 1 or 0, current, previous
+    if ARGV[a + 6] == AUDITED then
+      local done, exact = pcall(logged, KEYS[k + 2], moment - length, current + previous)
+      reply[place + 1] = reply[place + 1] + HAS_EXACT
+      reply[place + 4] = done and (exact or UNKNOWN) or fault(exact)
+      k, place = k + 1, place + 1
+    end
     k, a, place = k + 2, a + FIELDS, place + 3
   end
+  local filled_by_decisions = place
 
   -- Charge. One command creates a counter with its time to live, and nothing changes that afterwards.
   if status == ADMITTED then
     k, a, place = key, arg, filled + 1
     for _ = 1, demands do
+      local is_audited = ARGV[a + 6] == AUDITED
       if ARGV[a + 1] ~= 'peek' then
         local cost, done = ARGV[a + 4], nil
         if reply[place + 2] == 0 then
@@ -78,6 +92,23 @@ while arg <= last do
           status = done.err
           break
         end
+        if is_audited then
+          local window, moment, length = tonumber(ARGV[a + 3]), now, 1000 * ARGV[a + 3]
+          if window > DAY then
+            moment, length = seconds, window
+          end
+          local added, why = pcall(add_to_log, KEYS[k + 2], moment, moment - length,
+            reply[place + 2] + reply[place + 3], tonumber(cost), 2 * ARGV[a + 2],
+            expire, format('%.0f', expiry_base + expiry_scale * window))
+          if not added then
+            -- No log rather than one with a gap, or without an end.
+            try('DEL', KEYS[k + 2])
+            reply[place + 4] = fault(why)
+          end
+        end
+      end
+      if is_audited then
+        k, place = k + 1, place + 1
       end
       k, a, place = k + 2, a + FIELDS, place + 3
     end
@@ -86,9 +117,11 @@ while arg <= last do
   filled = filled + 1
   reply[filled] = status
   if status == ADMITTED or status == DENIED then
-    filled = filled + 3 * demands
+    filled = filled_by_decisions
   end
-  key, arg = key + 2 * demands, arg + FIELDS * demands
+  for _ = 1, demands do
+    key, arg = key + (ARGV[arg + 6] == AUDITED and 3 or 2), arg + FIELDS
+  end
 end
 
 -- What an undecided group left behind its status.

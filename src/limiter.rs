@@ -27,9 +27,12 @@ use crate::{
     bounded_log::BoundedLog,
     clock::{self, Clock},
     metrics::{DecidedBy, Metrics, PolicyMetrics},
-    policy::{Asked, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
-    ratelimit::Decision,
-    store::{Action, At, Demand, Group, GroupReply, Health, MemoryStore, Store, StoreError},
+    policy::{Asked, AuditSample, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
+    ratelimit::{Decision, Limit},
+    store::{
+        Action, At, Demand, Group, GroupReply, Health, MAX_AUDITED_QUOTA, MemoryStore, Store,
+        StoreError,
+    },
 };
 
 /// How verdicts are made.
@@ -43,6 +46,8 @@ pub struct LimiterSettings {
     /// How long what Redis told of a denial may prove others without a call; zero is off. Default 1 s:
     /// about as long as a denial that is no longer right is bearable.
     pub denial_cache: Duration,
+    /// For whom decisions are compared with an exact log. Default nobody: it costs memory in Redis.
+    pub audit: Option<AuditSample>,
 }
 
 /// Decides on requests by one set of policies.
@@ -53,6 +58,7 @@ pub struct Limiter {
     /// `None` where it is off, where asking the store is as cheap, or where counts do not only grow.
     denials: Option<DenialCache>,
     expected_replicas: u32,
+    audit: Option<AuditSample>,
     shared: Arc<Shared>,
 }
 
@@ -134,12 +140,19 @@ impl Limiter {
         let counts_only_grow = store.spans_policies() || enforced.count() <= 1;
         let is_of_use = store.is_remote() && counts_only_grow && !settings.denial_cache.is_zero();
         let denials = is_of_use.then(|| DenialCache::new(policies.clone(), settings.denial_cache));
-        let counted = PolicyMetrics::new(&shared.metrics, &policies, &settings.near_limit_edges);
+        let audited = settings.audit.is_some();
+        let counted = PolicyMetrics::new(
+            &shared.metrics,
+            &policies,
+            &settings.near_limit_edges,
+            audited,
+        );
         Self {
             policies,
             counted,
             denials,
             expected_replicas: settings.expected_replicas.get(),
+            audit: settings.audit.clone(),
             shared,
         }
     }
@@ -167,7 +180,13 @@ impl Limiter {
 
         let started = clock::instant();
         let cache = self.denials.as_ref().filter(|_| intent == Intent::Take);
-        let denials = cache.map_or_else(SmallVec::new, |cache| cache.denials(&enforced, started));
+        let denials = cache.map_or_else(SmallVec::new, |cache| {
+            // What the store does not decide, its logs know nothing of.
+            let unaudited = enforced
+                .iter()
+                .filter(|asked| !self.audits(asked.identifier));
+            cache.denials(unaudited, started)
+        });
         let verdict =
             if denials.is_empty() && enforced.len() > 1 && !self.shared.store.spans_policies() {
                 self.decide_apart(&enforced, &shadow, intent, started).await
@@ -233,6 +252,7 @@ impl Limiter {
             algorithm: named.algorithm,
             cost: asked.cost,
             action: Action::Peek,
+            audited: false,
         });
         demands.collect()
     }
@@ -424,7 +444,8 @@ impl Limiter {
     fn group(&self, asked: &[Asked], intent: Intent) -> Group<'_> {
         let demands = asked.iter().flat_map(|asked| {
             let policy = &self.policies.policies()[asked.policy];
-            self.policies.limits(asked).iter().map(|named| Demand {
+            let audited = intent == Intent::Take && self.audits(asked.identifier);
+            self.policies.limits(asked).iter().map(move |named| Demand {
                 policy: &policy.name,
                 identifier: asked.identifier,
                 limit: named.limit,
@@ -434,9 +455,16 @@ impl Limiter {
                     (Intent::Take, Charge::AtRequest { .. }) => Action::Take,
                     (Intent::Take, Charge::AtResponse { .. }) | (Intent::Peek, _) => Action::Peek,
                 },
+                audited: audited && can_be_audited(named.limit),
             })
         });
         demands.collect()
+    }
+
+    /// Whether decisions on this identifier are compared with an exact log.
+    fn audits(&self, identifier: Identifier) -> bool {
+        let sample = self.audit.as_ref();
+        sample.is_some_and(|sample| sample.includes(identifier))
     }
 
     /// Puts the decisions on a group back to the limits they are about.
@@ -483,8 +511,12 @@ impl Limiter {
         Verdict::new(self.policies.clone(), outcome)
     }
 
-    /// Counts what each policy decided, at its fullest limit, and logs what is near it.
+    /// Counts what each policy decided, at its fullest limit, and logs what is near it; and how right each limit
+    /// was, where that is known.
     fn observe(&self, limits: &[LimitDecision]) {
+        for limit in limits {
+            self.counted.judged(limit.policy, &limit.decision);
+        }
         for limits in limits.chunk_by(|a, b| a.policy == b.policy) {
             let fullest = limits
                 .iter()
@@ -518,6 +550,7 @@ impl Limiter {
             utilization,
             current = decision.counts.current,
             previous = decision.counts.previous,
+            exact = decision.exact,
             suppressed,
             "A decision fell near its limit."
         );
@@ -530,6 +563,11 @@ impl Limiter {
             tracing::warn!(%error, suppressed, "The store did not decide.");
         }
     }
+}
+
+/// Whether a log of what this limit admits is of use, and small enough. A ban is right whatever was admitted.
+fn can_be_audited(limit: Limit) -> bool {
+    (1..=MAX_AUDITED_QUOTA).contains(&limit.quota())
 }
 
 /// Calls under way that no request waits for; each lasts no longer than the budget, or than a late reply is

@@ -23,6 +23,8 @@ pub struct Metrics {
     identified: IntCounterVec,
     near_limit: IntCounterVec,
     utilization: HistogramVec,
+    audit_decisions: IntCounterVec,
+    audit_estimate_error: HistogramVec,
     /// How long calls to Redis take, up to the budget; what fails without one is not among them.
     pub store_duration: Histogram,
     store_errors: Vec<(&'static str, IntCounter)>,
@@ -131,6 +133,17 @@ impl Metrics {
             &["policy"],
             UTILIZATION_BUCKETS,
         );
+        let audit_decisions = register.counters(
+            "audit_decisions_total",
+            "Decisions of single limits on audited identifiers, against an exact log of what was admitted.",
+            &["policy", "outcome"],
+        );
+        let audit_estimate_error = register.histograms(
+            "audit_estimate_error_ratio",
+            "(Estimate - exact count) / limit of these decisions, before the request is charged.",
+            &["policy"],
+            ERROR_BUCKETS,
+        );
         let store_errors = register.counters(
             "store_errors_total",
             "Calls to the store, or groups of one, that were not decided.",
@@ -171,6 +184,8 @@ impl Metrics {
             identified,
             near_limit,
             utilization,
+            audit_decisions,
+            audit_estimate_error,
             store_duration: register.histogram(
                 "store_duration_seconds",
                 "Calls to Redis, from the question to its answer or the end of the budget.",
@@ -315,6 +330,11 @@ const STATUS_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// Fine around the limit, where a choice of limit is judged; coarse below.
 const UTILIZATION_BUCKETS: &[f64] = &[0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0, 1.05, 1.1, 1.5, 2.0];
+
+/// Around 0, where an estimate that is right lies; to the limit on both sides.
+const ERROR_BUCKETS: &[f64] = &[
+    -1.0, -0.5, -0.25, -0.1, -0.05, -0.02, 0.0, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0,
+];
 
 /// From a local round trip (0.1 ms) to past the default budget of 25 ms.
 const STORE_BUCKETS: &[f64] = &[

@@ -6,6 +6,7 @@
 //! asked about, `matching` which are for it, by `path` among others, and `identifier` whom they count. The
 //! limiter makes the groups of demands from it.
 
+mod audit;
 mod cidr;
 mod client;
 mod consumers;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub use audit::AuditSample;
 pub use cidr::{Cidr, CidrSet, ParseCidrError};
 pub use client::{Client, ClientHeader, ClientRule, TrustedProxies};
 pub use consumers::{Consumer, Consumers};

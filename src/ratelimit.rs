@@ -22,7 +22,7 @@ mod window;
 
 pub use algorithm::{Algorithm, Counts};
 pub use cost::{Cost, ParseCostError};
-pub use decision::{Decision, Wait, decide};
+pub use decision::{Decision, Judgement, Wait, decide};
 pub use limit::{Limit, ParseLimitError};
 pub use timestamp::Timestamp;
 pub use window::{ParseWindowError, Position, TimeUnit, Window};

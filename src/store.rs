@@ -47,7 +47,14 @@ pub struct Demand<'a> {
     pub cost: Cost,
     /// Whether the limit is asked, charged, or both.
     pub action: Action,
+    /// Whether the identifier is audited: the store then keeps an exact log of what it admits, and tells
+    /// of it in [`Decision::exact`]. Only Redis does, for quotas up to [`MAX_AUDITED_QUOTA`].
+    pub audited: bool,
 }
+
+/// The largest quota that can be audited, in units. A log has up to twice as many members of about 100 bytes
+/// each, and what Redis does with them all at once keeps others waiting.
+pub const MAX_AUDITED_QUOTA: u64 = 10_000;
 
 /// What is done with one demand of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,8 +88,15 @@ pub enum At {
 pub struct GiveBack<'a> {
     /// The demand that was charged.
     pub demand: Demand<'a>,
+    /// The store's time when it was.
+    pub charged_at: Timestamp,
+}
+
+impl GiveBack<'_> {
     /// The number of the window that was charged.
-    pub window_number: u64,
+    fn window_number(&self) -> u64 {
+        self.demand.limit.window().position(self.charged_at).number
+    }
 }
 
 /// Why a store did not decide.

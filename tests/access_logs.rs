@@ -87,6 +87,7 @@ fn demand(policy: &str, quota: u64, identifier: Identifier) -> Demand<'_> {
         algorithm: Algorithm::SlidingWindowCounter,
         cost: Cost::ONE,
         action: Action::Take,
+        audited: false,
     }
 }
 

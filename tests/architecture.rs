@@ -13,8 +13,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("bounded_log", &["clock", "ratelimit"]),
     ("clock", &["ratelimit"]),
     ("policy", &["ratelimit"]),
-    ("store", &["clock", "policy", "ratelimit"]),
-    ("metrics", &["policy", "store"]),
+    ("store", &["bounded_log", "clock", "policy", "ratelimit"]),
+    ("metrics", &["policy", "ratelimit", "store"]),
     (
         "limiter",
         &[

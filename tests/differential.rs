@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use slidegate::{
     policy::Identifier,
-    ratelimit::{Algorithm, Counts, Decision, Timestamp, decide},
-    store::{Action, At, Demand, GiveBack, Group},
+    ratelimit::{Algorithm, Counts, Decision, Judgement, Timestamp, decide},
+    store::{Action, At, Demand, GiveBack, Group, MAX_AUDITED_QUOTA},
 };
 use smallvec::SmallVec;
 
@@ -121,7 +121,8 @@ impl Run {
             14..19 => 1 + self.random.below(6) as u32,
             _ => u32::MAX - self.random.below(3) as u32,
         };
-        let demand = costing(units, demand(policy, who, self.random.one_of(&LIMITS)));
+        let mut demand = costing(units, demand(policy, who, self.random.one_of(&LIMITS)));
+        demand.audited = who == 0 && demand.limit.quota() <= MAX_AUDITED_QUOTA;
         match self.random.below(8) {
             0 => peek(demand),
             1 => charge(demand),
@@ -146,11 +147,16 @@ impl Run {
 
     fn charged(&mut self) -> Vec<GiveBack<'static>> {
         let demand = self.demand();
-        let number = demand.limit.window().position(self.now).number;
-        let window_number = number.saturating_sub(self.random.below(2));
+        let back = self.random.below(2) * demand.limit.window().seconds() * 1000;
+        let some_time = Timestamp::from_millis(self.now.as_millis().saturating_sub(back));
+        let log = self.model.logs.get(&counter(&demand));
+        let charged = log.and_then(|log| log.charged.last().copied());
         vec![GiveBack {
             demand,
-            window_number,
+            charged_at: match self.random.below(3) {
+                0 => some_time,
+                _ => charged.unwrap_or(some_time),
+            },
         }]
     }
 }
@@ -166,6 +172,71 @@ fn counter(demand: &Demand<'static>) -> Counter {
 #[derive(Default)]
 struct Model {
     counters: HashMap<(Counter, u64), u64>,
+    logs: HashMap<Counter, Log>,
+}
+
+/// What was admitted of an audited identifier.
+#[derive(Default)]
+struct Log {
+    /// The moments of the units that a log may still have, in the window's time unit.
+    units: Vec<u64>,
+    /// After it, no unit is missing.
+    since: Option<i128>,
+    /// The moments of every unit that was ever charged.
+    all: Vec<u64>,
+    /// When something was charged.
+    charged: Vec<Timestamp>,
+}
+
+impl Log {
+    fn exact(&self, from: i128, counted: u64) -> Option<u64> {
+        let is_after = |moment: &&u64| i128::from(**moment) > from;
+        let is_complete = match self.since {
+            Some(since) => since <= from,
+            None => counted == 0,
+        };
+        let all = self.all.iter().filter(is_after).count();
+        let found = self.units.iter().filter(is_after).count();
+        is_complete.then(|| {
+            assert_eq!(found, all, "a unit is missing, or one too many");
+            found as u64
+        })
+    }
+
+    fn add(&mut self, demand: &Demand<'_>, now: Timestamp, counted: u64) {
+        let moment = demand.limit.window().moment_of(now);
+        let from = from(demand, now);
+        self.units.retain(|unit| i128::from(*unit) > from);
+        let began = if counted == 0 { from } else { moment.into() };
+        self.since = Some(self.since.unwrap_or(began).max(from));
+        let most = 2 * usize::try_from(demand.limit.quota()).expect("small");
+        let units = usize::try_from(demand.cost.units()).expect("32 bits");
+        let added = units.min(most.saturating_sub(self.units.len()));
+        if added < units {
+            self.since = self.since.max(Some(moment.into()));
+        }
+        self.units.resize(self.units.len() + added, moment);
+        // Those that a full log did not take lie before what it can tell of.
+        self.all.resize(self.all.len() + added, moment);
+        self.charged.push(now);
+    }
+
+    fn give_back(&mut self, moment: u64, units: u64) {
+        for moments in [&mut self.units, &mut self.all] {
+            let mut left = units;
+            moments.retain(|unit| {
+                let goes = *unit == moment && left > 0;
+                left -= u64::from(goes);
+                !goes
+            });
+        }
+    }
+}
+
+/// The moment up to which units have left the trailing window.
+fn from(demand: &Demand<'_>, now: Timestamp) -> i128 {
+    let window = demand.limit.window();
+    i128::from(window.moment_of(now)) - i128::from(window.length())
 }
 
 impl Model {
@@ -183,7 +254,13 @@ impl Model {
                     current: self.count(demand, Some(number(demand))),
                     previous: self.count(demand, number(demand).checked_sub(1)),
                 };
-                decide(demand.algorithm, demand.limit, counts, demand.cost, now)
+                let mut decision = decide(demand.algorithm, demand.limit, counts, demand.cost, now);
+                if demand.audited {
+                    let log = self.logs.entry(counter(demand)).or_default();
+                    let counted = counts.current + counts.previous;
+                    decision.exact = log.exact(from(demand, now), counted);
+                }
+                decision
             })
             .collect();
         let stopped = group
@@ -195,19 +272,26 @@ impl Model {
             if decision.charged {
                 let key = (counter(demand), number(demand));
                 *self.counters.entry(key).or_default() += demand.cost.units();
+                if demand.audited {
+                    let log = self.logs.entry(counter(demand)).or_default();
+                    let counts = decision.counts;
+                    log.add(demand, now, counts.current + counts.previous);
+                }
             }
         }
         decisions
     }
 
     fn give_back(&mut self, charged: &[GiveBack<'static>]) {
-        for GiveBack {
-            demand,
-            window_number,
-        } in charged
-        {
-            if let Some(units) = self.counters.get_mut(&(counter(demand), *window_number)) {
+        for GiveBack { demand, charged_at } in charged {
+            let window = demand.limit.window();
+            let number = window.position(*charged_at).number;
+            if let Some(units) = self.counters.get_mut(&(counter(demand), number)) {
                 *units = units.saturating_sub(demand.cost.units());
+            }
+            let log = self.logs.get_mut(&counter(demand));
+            if let Some(log) = log.filter(|_| demand.audited) {
+                log.give_back(window.moment_of(*charged_at), demand.cost.units());
             }
         }
     }
@@ -217,6 +301,7 @@ impl Model {
         for number in number.saturating_sub(1)..=number + 1 {
             self.counters.remove(&(counter(demand), number));
         }
+        self.logs.remove(&counter(demand));
     }
 }
 
@@ -228,6 +313,10 @@ struct Seen {
     charged_nothing: u32,
     beyond_exact: u32,
     decided_by_previous: u32,
+    compared: u32,
+    false_allows: u32,
+    false_denials: u32,
+    not_compared: u32,
 }
 
 impl Seen {
@@ -243,6 +332,11 @@ impl Seen {
             self.decided_by_previous +=
                 u32::from(!decision.allowed && counts.current + decision.cost.units() <= full);
             assert!(decision.remaining() <= full);
+            self.compared += u32::from(decision.exact.is_some());
+            self.not_compared += u32::from(decision.exact.is_none());
+            let judged = |judgement| u32::from(decision.judgement() == Some(judgement));
+            self.false_allows += judged(Judgement::FalseAllow);
+            self.false_denials += judged(Judgement::FalseDeny);
         }
     }
 
@@ -253,6 +347,10 @@ impl Seen {
             charged_nothing,
             beyond_exact,
             decided_by_previous,
+            compared,
+            false_allows,
+            false_denials,
+            not_compared,
         } = *self;
         let all = [
             admitted,
@@ -260,9 +358,13 @@ impl Seen {
             charged_nothing,
             beyond_exact,
             decided_by_previous,
+            compared,
+            false_allows,
+            false_denials,
+            not_compared,
         ];
         assert!(
-            all.iter().all(|count| *count > 100),
+            all.iter().all(|count| *count > 20),
             "hardly any of a kind: {all:?}"
         );
         assert_eq!(

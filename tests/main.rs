@@ -4,6 +4,7 @@
 mod access_logs;
 mod architecture;
 mod atomicity;
+mod audit;
 mod batching;
 mod cli;
 mod clients;

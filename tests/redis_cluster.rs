@@ -374,7 +374,7 @@ async fn units_are_given_back_and_identifiers_forgotten_where_their_slot_has_mov
     cluster.end_move(slot, 0, 1);
     let back = GiveBack {
         demand,
-        window_number: charged.position().number,
+        charged_at: charged.now,
     };
     store.give_back(&[back]).await.expect("followed");
     assert_eq!(counts(&store, demand, At::Now).await, (1, 0));

@@ -100,7 +100,7 @@ async fn no_key_is_without_a_time_to_live_whatever_was_done() {
         let taken = take(&store, hour, at).await;
         let charged = |demand| GiveBack {
             demand,
-            window_number: taken.position().number,
+            charged_at: taken.now,
         };
         take(&store, charge(demand("charged", who, "0/1h")), at).await;
         take(&store, demand("denied", who, "0/1h"), at).await;
@@ -141,8 +141,9 @@ async fn a_counter_that_was_given_back_to_0_still_ends_when_it_would_have() {
     let server = RedisServer::start();
     let (store, mut client) = (server.store(), server.client());
     let one = demand("p", 1, "5/366d");
-    let window_number = take(&store, one, At::Now).await.position().number;
-    let key = key("p", 1, 366 * 86_400, window_number);
+    let taken = take(&store, one, At::Now).await;
+    let charged_at = taken.now;
+    let key = key("p", 1, 366 * 86_400, taken.position().number);
     // Moved, so that setting it anew shows.
     let _: () = client.pexpire(&key, 1_000_000).expect("OK");
     let mut end = || -> u64 {
@@ -152,7 +153,7 @@ async fn a_counter_that_was_given_back_to_0_still_ends_when_it_would_have() {
     let before = end();
     let unit = GiveBack {
         demand: one,
-        window_number,
+        charged_at,
     };
     store.give_back(&[unit]).await.expect("an answer");
     assert_eq!(end(), before);
@@ -205,10 +206,9 @@ async fn a_flushed_script_cache_is_healed_in_the_same_request() {
             .arg("FLUSH")
             .exec(&mut client)
             .expect("OK");
-        let window_number = last.position().number;
         let unit = GiveBack {
             demand: one,
-            window_number,
+            charged_at: last.now,
         };
         store
             .give_back(&[unit])
@@ -411,12 +411,11 @@ async fn a_user_needs_no_more_rights_than_the_readme_tells() {
     let url = server.url().replace("//", "//slidegate:password@");
     let store = open_store(&url, PATIENT, Clock::system());
     let one = demand("p", 1, "5/366d");
-    let window_number = take(&store, one, At::Now).await.position().number;
+    let charged_at = take(&store, one, At::Now).await.now;
     assert_eq!(take(&store, one, At::Now).await.counts.current, 1);
-    let demand = one;
     let unit = GiveBack {
-        demand,
-        window_number,
+        demand: one,
+        charged_at,
     };
     store.give_back(&[unit]).await.expect("an answer");
     redis::cmd("SCRIPT")
@@ -435,13 +434,15 @@ fn a_reply_is_no_longer_than_the_readme_tells() {
     let script = concat!(
         include_str!("../lua/counter.lua"),
         include_str!("../lua/sliding_window_counter.lua"),
+        include_str!("../lua/log.lua"),
         include_str!("../lua/take.lua"),
     );
     let call = |keys: [&str; 4], second_guess: &str| -> Vec<redis::Value> {
         let demand = ["sliding_window_counter", "take", "5", "60", "1"];
         let mut command = redis::cmd("EVAL");
         command.arg(script).arg(4).arg(&keys).arg("120000").arg("2");
-        command.arg(&demand).arg("2").arg(&demand).arg(second_guess);
+        command.arg(&demand).arg("2").arg("");
+        command.arg(&demand).arg(second_guess).arg("");
         command.query(&mut server.client()).expect("a reply")
     };
     assert_eq!(call(["a:2", "a:1", "b:2", "b:1"], "2").len(), 2 + 2 * 3);

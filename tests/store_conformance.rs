@@ -326,10 +326,9 @@ async fn units_are_given_back_in_the_window_charged(store: &Store) {
     let three = costing(3, demand("p", 1, "9/1m"));
     let early = take(store, three, at(0)).await;
     take(store, three, at(60_000)).await;
-    let window_number = early.position().number;
     let charged = GiveBack {
         demand: three,
-        window_number,
+        charged_at: early.now,
     };
     store.give_back(&[charged]).await.expect("an answer");
     assert_eq!(counts(store, three, at(60_000)).await, (3, 0));
@@ -337,11 +336,8 @@ async fn units_are_given_back_in_the_window_charged(store: &Store) {
 
 async fn giving_back_never_goes_below_0_and_creates_no_counter(store: &Store) {
     let (one, absent) = (demand("p", 1, "9/1m"), demand("p", 2, "9/1m"));
-    let window_number = take(store, one, at(0)).await.position().number;
-    let charged = |demand| GiveBack {
-        demand,
-        window_number,
-    };
+    let charged_at = take(store, one, at(0)).await.now;
+    let charged = |demand| GiveBack { demand, charged_at };
     let more = [charged(costing(5, one)), charged(absent), charged(one)];
     store.give_back(&more).await.expect("an answer");
     assert_eq!(counts(store, one, at(0)).await, (0, 0));

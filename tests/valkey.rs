@@ -5,8 +5,9 @@ use std::{env, process::Command};
 use crate::support::skip::skip;
 
 /// The tests that start a server, but for those that start proxies before it.
-const AREAS: [&str; 9] = [
+const AREAS: [&str; 10] = [
     "atomicity::",
+    "audit::",
     "redis_cluster::",
     "redis_credentials::",
     "redis_outage::",

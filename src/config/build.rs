@@ -3,6 +3,7 @@
 //! Every part is read to its end whatever is wrong with it, so that one run finds every fault; only then
 //! is a missing part a reason to stop.
 
+mod audit;
 mod gate;
 mod identifier;
 mod identity;
@@ -33,6 +34,9 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let identity = root.section("identity", identity::read).unwrap_or_default();
     let responses = root.section("responses", responses::read);
     let near_limit_edges = root.section("near_limit", near_limit::edges);
+    let audit = root.section("audit", |section| {
+        audit::read(section, store.as_ref(), &identity.hasher)
+    });
     let log = root.section("log", log::read);
     let apply = root.word("apply", Apply::default(), leaf::choice);
     let lists = gate::read(root, &identity);
@@ -40,7 +44,8 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
 
     let store = store?;
     let policies = policies?;
-    let warnings = warnings::of(&policies, apply, &lists, &store, &identity);
+    let audited = audit.as_ref().is_some_and(Option::is_some);
+    let warnings = warnings::of(&policies, apply, &lists, &store, &identity, audited);
     Some(Config {
         server,
         upstream: upstream??,
@@ -50,6 +55,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
             expected_replicas: store.expected_replicas,
             near_limit_edges: near_limit_edges?,
             denial_cache: store.denial_cache,
+            audit: audit?,
         },
         responses: responses?,
         gate: lists.gate(),

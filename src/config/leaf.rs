@@ -70,20 +70,35 @@ pub fn integer(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Rejec
     }
 }
 
-/// A decimal number in `range`: digits, and perhaps a point and one or two digits.
-pub fn decimal(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, Rejected> {
+/// A decimal number in `range`: digits, and perhaps a point and up to `decimals` digits.
+pub fn decimal(
+    range: RangeInclusive<f64>,
+    decimals: Decimals,
+) -> impl Fn(&str) -> Result<f64, Rejected> {
     move |text| {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
         let digits = fraction.bytes().all(|byte| byte.is_ascii_digit());
-        let plain = is_plain_integer(whole) && digits && (1..=2).contains(&fraction.len());
+        let plain =
+            is_plain_integer(whole) && digits && (1..=decimals as usize).contains(&fraction.len());
         let value = plain.then(|| text.parse().ok()).flatten();
         value.filter(|value| range.contains(value)).ok_or_else(|| {
             let (low, high) = (range.start(), range.end());
             Rejected::new(format!(
-                "a number from {low} to {high} with at most two decimals, as in 0.95"
+                "a number from {low} to {high} with at most {}",
+                match decimals {
+                    Decimals::Two => "two decimals, as in 0.95",
+                    Decimals::Four => "four decimals, as in 0.01",
+                }
             ))
         })
     }
+}
+
+/// How many digits a decimal number has behind its point, at most.
+#[derive(Clone, Copy, Debug)]
+pub enum Decimals {
+    Two = 2,
+    Four = 4,
 }
 
 /// `true` or `false`.
@@ -205,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_number_has_digits_on_both_sides_of_its_point() {
-        let read = decimal(0.0..=10.0);
+        let read = decimal(0.0..=10.0, Decimals::Two);
         for (word, value) in [
             ("0", 0.0),
             ("0.90", 0.9),

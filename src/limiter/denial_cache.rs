@@ -45,7 +45,11 @@ impl DenialCache {
     }
 
     /// The limits that would deny a request if the store were asked now, as far as that is proven.
-    pub fn denials(&self, asked: &[Asked], now: Instant) -> LimitDecisions {
+    pub fn denials<'a>(
+        &self,
+        asked: impl Iterator<Item = &'a Asked>,
+        now: Instant,
+    ) -> LimitDecisions {
         let mut denials = SmallVec::new();
         for asked in asked {
             let policy = &self.policies.policies()[asked.policy];

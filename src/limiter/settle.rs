@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::{Intent, LimitDecision, Limiter, Outcome, Verdict};
+use super::{Intent, LimitDecision, Limiter, Outcome, Verdict, can_be_audited};
 use crate::{
     clock,
     policy::Charge,
@@ -149,7 +149,7 @@ impl Limiter {
                 .iter()
                 .map(|limit| GiveBack {
                     demand: self.demand(limit),
-                    window_number: limit.decision.position().number,
+                    charged_at: limit.decision.now,
                 })
                 .collect();
             let done = if limits[0].decided_by.is_local() {
@@ -176,6 +176,7 @@ impl Limiter {
             algorithm: limit.decision.algorithm,
             cost: limit.decision.cost,
             action: Action::Take,
+            audited: self.audits(limit.identifier) && can_be_audited(limit.decision.limit),
         }
     }
 }

@@ -5,7 +5,10 @@ use std::collections::HashSet;
 use prometheus::{Histogram, IntCounter};
 
 use super::{DECISIONS, DecidedBy, Metrics};
-use crate::policy::{Asked, Policy, PolicySet};
+use crate::{
+    policy::{Asked, Policy, PolicySet},
+    ratelimit::{Decision, Judgement},
+};
 
 /// The handles of the metrics of one set of policies.
 #[derive(Debug)]
@@ -22,6 +25,16 @@ struct Handles {
     identified: Vec<IntCounter>,
     near_limit: Vec<Band>,
     utilization: Histogram,
+    /// `None` where nobody is audited.
+    audit: Option<Audit>,
+}
+
+/// What an exact log says of decisions.
+#[derive(Debug)]
+struct Audit {
+    /// By [`Judgement`].
+    decisions: [IntCounter; OUTCOMES.len()],
+    estimate_error: Histogram,
 }
 
 /// By [`DecidedBy`], then denied and allowed.
@@ -43,16 +56,23 @@ struct Labels {
     identified: HashSet<[String; 2]>,
     near_limit: HashSet<[String; 3]>,
     utilization: HashSet<[String; 1]>,
+    audit_decisions: HashSet<[String; 2]>,
+    audit_estimate_error: HashSet<[String; 1]>,
 }
 
 impl PolicyMetrics {
-    /// The handles for `policies` and the edges of the near-limit bands. A series that `metrics` has goes on
-    /// from its count; one that it has not begins at 0.
-    pub fn new(metrics: &Metrics, policies: &PolicySet, near_limit_edges: &[f64]) -> Self {
+    /// The handles for `policies` and the edges of the near-limit bands, and whether anybody is audited. A series
+    /// that `metrics` has goes on from its count; one that it has not begins at 0.
+    pub fn new(
+        metrics: &Metrics,
+        policies: &PolicySet,
+        near_limit_edges: &[f64],
+        audited: bool,
+    ) -> Self {
         let mut labels = Labels::default();
         let policies = policies.policies().iter();
         let policies = policies
-            .map(|policy| labels.resolve(metrics, policy, near_limit_edges))
+            .map(|policy| labels.resolve(metrics, policy, near_limit_edges, audited))
             .collect();
         Self { policies, labels }
     }
@@ -76,6 +96,33 @@ impl PolicyMetrics {
             .difference(&those.labels.utilization)
         {
             drop(metrics.utilization.remove_label_values(&words(gone)));
+        }
+        let those = &those.labels;
+        for gone in self
+            .labels
+            .audit_decisions
+            .difference(&those.audit_decisions)
+        {
+            drop(metrics.audit_decisions.remove_label_values(&words(gone)));
+        }
+        let kept = &those.audit_estimate_error;
+        for gone in self.labels.audit_estimate_error.difference(kept) {
+            drop(
+                metrics
+                    .audit_estimate_error
+                    .remove_label_values(&words(gone)),
+            );
+        }
+    }
+
+    /// Counts a decision of one of the policy's limits by what the exact log says of it, if that is known.
+    pub fn judged(&self, policy: usize, decision: &Decision) {
+        let audit = self.policies[policy].audit.as_ref();
+        if let Some((audit, judgement)) = audit.zip(decision.judgement()) {
+            audit.decisions[judgement as usize].inc();
+            if let Some(error) = decision.estimate_error() {
+                audit.estimate_error.observe(error);
+            }
         }
     }
 
@@ -113,7 +160,13 @@ impl PolicyMetrics {
 }
 
 impl Labels {
-    fn resolve(&mut self, metrics: &Metrics, policy: &Policy, edges: &[f64]) -> Handles {
+    fn resolve(
+        &mut self,
+        metrics: &Metrics,
+        policy: &Policy,
+        edges: &[f64],
+        audited: bool,
+    ) -> Handles {
         let (name, mode) = (policy.name.to_string(), policy.mode.name());
         let mut decisions = |plan: &str, decision: &str, by: DecidedBy| {
             let labels = [&*name, plan, decision, by.name(), mode].map(str::to_owned);
@@ -151,14 +204,35 @@ impl Labels {
             .collect();
         let utilization = metrics.utilization.with_label_values(&[&name]);
         self.utilization.insert([name.clone()]);
+        let audit = audited.then(|| {
+            self.audit_estimate_error.insert([name.clone()]);
+            Audit {
+                decisions: OUTCOMES.map(|outcome| {
+                    let labels = [&*name, outcome].map(str::to_owned);
+                    let counter = metrics.audit_decisions.with_label_values(&words(&labels));
+                    self.audit_decisions.insert(labels);
+                    counter
+                }),
+                estimate_error: metrics.audit_estimate_error.with_label_values(&[&name]),
+            }
+        });
         Handles {
             decisions,
             identified,
             near_limit,
             utilization,
+            audit,
         }
     }
 }
+
+/// Indexed by [`Judgement`].
+const OUTCOMES: [&str; 3] = ["correct", "false_allow", "false_deny"];
+const _: () = assert!(
+    Judgement::Correct as usize == 0
+        && Judgement::FalseAllow as usize == 1
+        && Judgement::FalseDeny as usize == 2
+);
 
 /// The source of an address that is counted for want of any other.
 const FALLBACK: &str = "fallback";

@@ -24,6 +24,20 @@ pub struct Decision {
     pub allowed: bool,
     /// Whether the cost was added to the current count: its whole group was allowed, and not only asked.
     pub charged: bool,
+    /// The units admitted in the trailing window before the request, by an exact log; `None` where none is
+    /// kept, or where it began too late to tell.
+    pub exact: Option<u64>,
+}
+
+/// A decision against an exact log of the admitted units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// The log would have decided so, too.
+    Correct,
+    /// Allowed, and the log would have denied it.
+    FalseAllow,
+    /// Denied, and the log would have allowed it.
+    FalseDeny,
 }
 
 /// How long until something holds, if nobody else comes.
@@ -54,6 +68,7 @@ pub fn decide(
         now,
         allowed: algorithm.admits(limit, counts, cost, at),
         charged: false,
+        exact: None,
     }
 }
 
@@ -107,6 +122,25 @@ impl Decision {
     pub fn utilization(&self) -> Option<f64> {
         let full = u128::from(self.limit.quota()) * u128::from(self.limit.window().length());
         (full > 0).then(|| self.scaled_estimate() as f64 / full as f64)
+    }
+
+    /// Whether it is right: a denial if and only if the exact count and the cost together pass the quota.
+    /// `None` where the exact count is not known.
+    pub fn judgement(&self) -> Option<Judgement> {
+        let with_it = self.exact?.saturating_add(self.cost.units());
+        let is_over = with_it > self.limit.quota();
+        Some(match (self.allowed, is_over) {
+            (true, true) => Judgement::FalseAllow,
+            (false, false) => Judgement::FalseDeny,
+            (true, false) | (false, true) => Judgement::Correct,
+        })
+    }
+
+    /// (estimate - exact count) / quota before the request was charged; `None` where the exact count is not
+    /// known, and for a quota of 0.
+    pub fn estimate_error(&self) -> Option<f64> {
+        let (exact, quota) = (self.exact? as f64, self.limit.quota() as f64);
+        (quota > 0.0).then(|| (self.estimate() - exact) / quota)
     }
 
     fn scaled_estimate(&self) -> u128 {

@@ -71,11 +71,16 @@ impl Window {
 
     /// Where `now` lies.
     pub const fn position(self, now: Timestamp) -> Position {
-        let units = now.as_millis() / self.unit().millis();
+        let units = self.moment_of(now);
         Position {
             number: units / self.length(),
             elapsed: units % self.length(),
         }
+    }
+
+    /// `now` in time units since the epoch, rounded down.
+    pub const fn moment_of(self, now: Timestamp) -> u64 {
+        now.as_millis() / self.unit().millis()
     }
 
     /// The moment `elapsed` time units into the window `number`; `elapsed` may reach past its end.

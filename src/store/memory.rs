@@ -62,13 +62,9 @@ impl MemoryStore {
 
     /// See [`super::Store::give_back`].
     pub fn give_back(&self, charged: &[GiveBack<'_>]) {
-        for GiveBack {
-            demand,
-            window_number,
-        } in charged
-        {
-            let mut shard = self.shards[self.shard_of(demand.identifier)].lock();
-            shard.give_back(demand, *window_number);
+        for unit in charged {
+            let mut shard = self.shards[self.shard_of(unit.demand.identifier)].lock();
+            shard.give_back(&unit.demand, unit.window_number());
         }
     }
 
@@ -176,6 +172,7 @@ mod tests {
             algorithm: Algorithm::SlidingWindowCounter,
             cost: Cost::ONE,
             action: Action::Take,
+            audited: false,
         }]
     }
 

@@ -27,8 +27,8 @@ use tokio::time::{Instant, timeout_at};
 use self::{
     cluster::Cluster,
     connection::{Dialer, Exchange},
-    key::Key,
-    script::{Answer, Answers, Class, Counted, Script},
+    key::{Key, LogKey},
+    script::{Answer, Answers, Class, Counted, Logged, Script},
     server::Server,
     servers::{Route, Servers},
 };
@@ -39,6 +39,7 @@ pub use self::{
 };
 use super::{Action, At, Demand, GiveBack, Group, GroupReply, Health, StoreError};
 use crate::{
+    bounded_log::BoundedLog,
     clock::{self, Clock},
     ratelimit::{Timestamp, decide},
 };
@@ -84,6 +85,7 @@ pub struct RedisStore {
     namespace: String,
     budget: Duration,
     clock: Clock,
+    audit_log: BoundedLog,
 }
 
 impl RedisStore {
@@ -116,6 +118,7 @@ impl RedisStore {
             give_back,
             namespace,
             budget,
+            audit_log: BoundedLog::new(clock.clone()),
             clock,
         }
     }
@@ -207,6 +210,7 @@ impl RedisStore {
         for (index, answer) in open.into_iter().zip(answers) {
             match answer {
                 Answer::Decided { admitted, counted } => {
+                    self.tell_failed_logs(&counted);
                     replies[index] = decisions(&groups[index], admitted, &counted, now);
                 }
                 Answer::OtherWindow => elsewhere.push(index),
@@ -305,8 +309,24 @@ impl RedisStore {
             for key in [current.previous(), current, current.next()] {
                 command.write_arg_fmt(key);
             }
+            command.write_arg_fmt(LogKey::new(&self.namespace, demand));
         }
         exchange.call(&command).await.map(drop)
+    }
+
+    /// An audit that fails concerns nobody but who wants to see it.
+    fn tell_failed_logs(&self, counted: &[Counted]) {
+        for counted in counted {
+            if let Logged::Failed(error) = &counted.logged
+                && let Some(suppressed) = self.audit_log.line()
+            {
+                tracing::warn!(
+                    error,
+                    suppressed,
+                    "An audited decision could not be compared."
+                );
+            }
+        }
     }
 
     pub(super) fn health(&self) -> Health {
@@ -338,6 +358,9 @@ fn decisions(group: &Group<'_>, admitted: bool, counted: &[Counted], now: Timest
             return Err(StoreError::Reply(found));
         }
         decision.charged = admitted && demand.action != Action::Peek;
+        if let Logged::Exactly(units) = counted.logged {
+            decision.exact = Some(units);
+        }
         Ok(decision)
     };
     group.iter().zip(counted).map(decision).collect()

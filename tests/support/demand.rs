@@ -17,6 +17,7 @@ pub fn demand<'a>(policy: &'a str, who: u8, limit: &str) -> Demand<'a> {
         algorithm: Algorithm::SlidingWindowCounter,
         cost: Cost::ONE,
         action: Action::Take,
+        audited: false,
     }
 }
 

@@ -36,6 +36,7 @@ pub fn take_replies(reply: &redis::Value, limit: Limit) -> Vec<Decision> {
                 previous: next(),
             },
             charged: status == 1,
+            exact: None,
         });
     }
     decisions

@@ -1,7 +1,7 @@
 //! `near_limit`: the bands in which decisions near a limit are counted.
 
 use crate::config::{
-    leaf::{Rejected, decimal},
+    leaf::{Decimals, Rejected, decimal},
     section::Section,
 };
 
@@ -12,7 +12,7 @@ pub fn edges(section: &mut Section<'_>) -> Vec<f64> {
     let read = section.list("edges", "[0.90, 0.95, 1.00, 1.05, 1.10]", |item| {
         given += 1;
         let edge = item.word(|text| {
-            let edge = decimal(0.0..=10.0)(text)?;
+            let edge = decimal(0.0..=10.0, Decimals::Two)(text)?;
             match edges.last() {
                 Some(&last) if edge <= last => Err(Rejected::new(format!(
                     "edges ascend, and the one before is {last}"

@@ -4,6 +4,7 @@ use super::{gate::Lists, identity::Identity, store::Store};
 use crate::{
     config::leaf::nearest,
     policy::{Apply, Charge, HostPattern, IdentifierSource, MatchRule, Mode, PathPattern, Policy},
+    store::MAX_AUDITED_QUOTA,
 };
 
 /// The warnings about where counters live, under whose name, and about `policies`.
@@ -13,6 +14,7 @@ pub fn of(
     lists: &Lists,
     store: &Store,
     identity: &Identity,
+    audited: bool,
 ) -> Vec<String> {
     let mut warnings = about_everybody(lists, store, identity);
     for policy in policies {
@@ -22,6 +24,9 @@ pub fn of(
         }
         if policy.mode == Mode::Enforce {
             warnings.extend(never_admits(policy));
+        }
+        if audited {
+            warnings.extend(too_large_to_audit(policy));
         }
     }
     let ceilings: Vec<_> = policies
@@ -92,6 +97,21 @@ fn never_admits(policy: &Policy) -> Option<String> {
         "policy {}: no request is ever admitted, since it costs {cost} and the limit is {}",
         policy.name, limit.limit
     ))
+}
+
+fn too_large_to_audit(policy: &Policy) -> Option<String> {
+    let limits = policy.tiers.all().iter().flat_map(|tier| &tier.limits);
+    let large: Vec<String> = limits
+        .filter(|named| named.limit.quota() > MAX_AUDITED_QUOTA)
+        .map(|named| named.limit.to_string())
+        .collect();
+    (!large.is_empty()).then(|| {
+        format!(
+            "policy {}: {} is not audited, since a log holds at most twice {MAX_AUDITED_QUOTA} units",
+            policy.name,
+            large.join(", ")
+        )
+    })
 }
 
 /// Whether no client gets past it by changing what it sends.

@@ -411,6 +411,7 @@ mod tests {
                 algorithm: Algorithm::SlidingWindowCounter,
                 cost: request.cost,
                 action,
+                audited: false,
             };
             let stamp = Timestamp::from_millis(time / 1_000);
             store.take_group(&smallvec![demand], At::Stamp(stamp))[0]

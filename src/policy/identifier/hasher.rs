@@ -80,14 +80,28 @@ impl IdentifierHasher {
         self.hash(|out| IdentifierPart::encode_consumer(name, out))
     }
 
+    /// The hash of an identifier: its own, or the one that it would be if clients were hashed.
+    pub(in crate::policy) fn hash_of(&self, identifier: Identifier) -> [u8; 16] {
+        let client = match identifier {
+            Identifier::Hash(hash) => return hash,
+            Identifier::Address(address) => Client::Address(address),
+            Identifier::Unix => Client::Unix,
+        };
+        self.digest(|mut out| IdentifierPart::encode(&[IdentifierPart::Client(client)], &mut out))
+    }
+
     fn hash(&self, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Identifier {
+        Identifier::Hash(self.digest(encode))
+    }
+
+    fn digest(&self, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> [u8; 16] {
         let mut hash = blake3::Hasher::new_keyed(&self.key);
         encode(&mut |piece| {
             hash.update(piece);
         });
         let mut short = [0; 16];
         short.copy_from_slice(&hash.finalize().as_bytes()[..16]);
-        Identifier::Hash(short)
+        short
     }
 
     /// The client by its network, an IPv4 address in its own form.

@@ -1,4 +1,5 @@
-//! The names of counters: `rl:{<namespace>:<policy>:<identifier>}:<window seconds>:<window number>`.
+//! The names of counters, `rl:{<namespace>:<policy>:<identifier>}:<window seconds>:<window number>`, and of logs,
+//! which end in `:log` in the place of a number.
 //!
 //! The braces are Redis's hash tag: all counters of one identifier under one policy share a slot.
 //! Namespace and policy match `[a-z0-9_-]{1,32}` and an [`Identifier`] holds no byte that a client
@@ -17,6 +18,23 @@ pub(super) struct Key<'a> {
     tag: Tag<'a>,
     window: Window,
     number: u64,
+}
+
+/// The name of the log that stands beside an audited identifier's counters of one window length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogKey<'a> {
+    tag: Tag<'a>,
+    window: Window,
+}
+
+impl<'a> LogKey<'a> {
+    /// The log of what `demand` is charged.
+    pub(super) fn new(namespace: &'a str, demand: &Demand<'a>) -> Self {
+        Self {
+            tag: Tag::new(namespace, demand),
+            window: demand.limit.window(),
+        }
+    }
 }
 
 /// What all counters of one identifier under one policy have in common: on a cluster it decides where they
@@ -79,6 +97,13 @@ impl fmt::Display for Key<'_> {
     }
 }
 
+impl fmt::Display for LogKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.window.seconds();
+        write!(f, "rl:{{{}}}:{seconds}:log", self.tag)
+    }
+}
+
 impl fmt::Display for Tag<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -113,6 +138,7 @@ mod tests {
             algorithm: Algorithm::SlidingWindowCounter,
             cost: Cost::ONE,
             action: Action::Take,
+            audited: false,
         }
     }
 

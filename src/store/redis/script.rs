@@ -9,9 +9,12 @@ use redis::{Cmd, RedisWrite};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-pub(super) use reply::{Answer, Answers, Counted, read_give_back, read_take, read_time};
+pub(super) use reply::{Answer, Answers, Counted, Logged, read_give_back, read_take, read_time};
 
-use super::{cluster::Slot, key::Key};
+use super::{
+    cluster::Slot,
+    key::{Key, LogKey},
+};
 use crate::{
     ratelimit::{Algorithm, Timestamp},
     store::{Action, At, GiveBack, Group},
@@ -33,7 +36,8 @@ impl Script {
     /// Decides groups of demands and charges them.
     pub(super) fn take() -> Self {
         let rules = Algorithm::ALL.map(rule).concat();
-        Self::new([COUNTER, &rules, include_str!("../../../lua/take.lua")].concat())
+        let log = include_str!("../../../lua/log.lua");
+        Self::new([COUNTER, &rules, log, include_str!("../../../lua/take.lua")].concat())
     }
 
     /// Takes units back.
@@ -124,13 +128,17 @@ pub(super) fn write_part<'g, 'd: 'g>(
             let current = Key::new(namespace, demand, number);
             keys.write_arg_fmt(current);
             keys.write_arg_fmt(current.previous());
+            if demand.audited {
+                keys.write_arg_fmt(LogKey::new(namespace, demand));
+            }
             arguments
                 .arg(demand.algorithm.name())
                 .arg(action(demand.action))
                 .arg(demand.limit.quota())
                 .arg(demand.limit.window().seconds())
                 .arg(demand.cost.units())
-                .arg(number);
+                .arg(number)
+                .arg(if demand.audited { "audit" } else { "" });
         }
         shape.push(group.len());
     }
@@ -153,16 +161,20 @@ const fn action(action: Action) -> &'static str {
 
 /// Completes a call of [`Script::give_back`].
 pub(super) fn write_give_back(command: &mut Cmd, namespace: &str, charged: &[GiveBack<'_>]) {
-    command.arg(charged.len());
-    for GiveBack {
-        demand,
-        window_number,
-    } in charged
-    {
-        command.write_arg_fmt(Key::new(namespace, demand, *window_number));
+    let logs = charged.iter().filter(|unit| unit.demand.audited).count();
+    command.arg(charged.len() + logs);
+    for unit in charged {
+        command.write_arg_fmt(Key::new(namespace, &unit.demand, unit.window_number()));
+        if unit.demand.audited {
+            command.write_arg_fmt(LogKey::new(namespace, &unit.demand));
+        }
     }
-    for GiveBack { demand, .. } in charged {
+    for GiveBack { demand, charged_at } in charged {
         command.arg(demand.cost.units());
+        match demand.audited {
+            true => command.arg(demand.limit.window().moment_of(*charged_at)),
+            false => command.arg(""),
+        };
     }
 }
 
@@ -187,6 +199,14 @@ mod tests {
             algorithm: Algorithm::SlidingWindowCounter,
             cost: Cost::new(3).expect("a cost"),
             action,
+            audited: false,
+        }
+    }
+
+    fn audited(demand: Demand<'static>) -> Demand<'static> {
+        Demand {
+            audited: true,
+            ..demand
         }
     }
 
@@ -204,7 +224,9 @@ mod tests {
         let minute = demand("5/1m", Action::Take);
         let groups: [Group<'_>; 2] = [
             [minute, demand("9/1h", Action::Peek)].into_iter().collect(),
-            [demand("7/2d", Action::Charge)].into_iter().collect(),
+            [audited(demand("7/2d", Action::Charge))]
+                .into_iter()
+                .collect(),
         ];
         let now = Timestamp::from_seconds(2 * 86_400);
         let class = Class {
@@ -217,24 +239,33 @@ mod tests {
         assert_eq!(
             words(&part.keys).join(" "),
             "rl:{ns:p:unix}:60:2880 rl:{ns:p:unix}:60:2879 rl:{ns:p:unix}:3600:48 \
-             rl:{ns:p:unix}:3600:47 rl:{ns:p:unix}:172800:1 rl:{ns:p:unix}:172800:0"
+             rl:{ns:p:unix}:3600:47 rl:{ns:p:unix}:172800:1 rl:{ns:p:unix}:172800:0 \
+             rl:{ns:p:unix}:172800:log"
         );
         assert_eq!(
             words(&part.arguments).join(" "),
-            "2 sliding_window_counter take 5 60 3 2880 sliding_window_counter peek 9 3600 3 48 \
-             1 sliding_window_counter charge 7 172800 3 1"
+            "2 sliding_window_counter take 5 60 3 2880  sliding_window_counter peek 9 3600 3 48  \
+             1 sliding_window_counter charge 7 172800 3 1 audit"
         );
         assert_eq!(part.shape[..], [2, 1]);
     }
 
     #[test]
     fn units_to_be_given_back_stand_beside_their_counter() {
-        let charged = GiveBack {
+        let charged_at = Timestamp::from_millis(7 * 60_000 + 1);
+        let one = GiveBack {
             demand: demand("5/1m", Action::Take),
-            window_number: 7,
+            charged_at,
+        };
+        let other = GiveBack {
+            demand: audited(one.demand),
+            charged_at,
         };
         let mut command = Script::give_back().by_name();
-        write_give_back(&mut command, "ns", &[charged]);
-        assert_eq!(words(&command)[2..], ["1", "rl:{ns:p:unix}:60:7", "3"]);
+        write_give_back(&mut command, "ns", &[one, other]);
+        assert_eq!(
+            words(&command)[2..].join(" "),
+            "3 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:log 3  3 420001"
+        );
     }
 }

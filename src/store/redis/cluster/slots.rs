@@ -174,6 +174,7 @@ mod tests {
             algorithm: Algorithm::SlidingWindowCounter,
             cost: Cost::ONE,
             action: Action::Take,
+            audited: false,
         };
         // CLUSTER KEYSLOT rl:{default:per-key:unix}:60:1
         assert_eq!(Slot::of("default", &demand), Slot(4343));

@@ -29,12 +29,25 @@ pub(in crate::store::redis) enum Answer {
 pub(in crate::store::redis) type Answers = SmallVec<[Answer; 2]>;
 
 /// What the script found for one demand, before the charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct Counted {
     /// Whether its limit has room.
     pub allowed: bool,
     /// The counts.
     pub counts: Counts,
+    /// What the log of an audited identifier says.
+    pub logged: Logged,
+}
+
+/// What a log says of the units admitted in the trailing window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store::redis) enum Logged {
+    /// So many.
+    Exactly(u64),
+    /// Nothing: there is none, or it began too late to tell.
+    Nothing,
+    /// It could not be read or written; what was decided and charged stands.
+    Failed(String),
 }
 
 /// Reads the reply of [`super::Script::take`] to requests of these shapes: the store's time, and for each
@@ -81,11 +94,16 @@ fn read_group(
     };
     let mut counted = SmallVec::new();
     for _ in 0..demands {
+        let flags = next_number(elements)?;
         counted.push(Counted {
-            allowed: next_number(elements)? == 1,
+            allowed: flags & ALLOWED != 0,
             counts: Counts {
                 current: next_number(elements)?,
                 previous: next_number(elements)?,
+            },
+            logged: match flags & LOGGED {
+                0 => Logged::Nothing,
+                _ => next_logged(elements)?,
             },
         });
     }
@@ -95,6 +113,9 @@ fn read_group(
 const DENIED: u64 = 0;
 const ADMITTED: u64 = 1;
 const OTHER_WINDOW: u64 = 2;
+
+const ALLOWED: u64 = 1;
+const LOGGED: u64 = 2;
 
 /// Reads the reply of [`super::Script::give_back`].
 ///
@@ -133,6 +154,18 @@ fn next_number(elements: &mut std::slice::Iter<'_, Value>) -> Result<u64, StoreE
         .next()
         .ok_or_else(|| not_understood("it ends early", None))?;
     number(element).ok_or_else(|| not_understood("no number", Some(element)))
+}
+
+fn next_logged(elements: &mut std::slice::Iter<'_, Value>) -> Result<Logged, StoreError> {
+    let element = elements
+        .next()
+        .ok_or_else(|| not_understood("it ends early", None))?;
+    match (number(element), element, text(element)) {
+        (Some(units), ..) => Ok(Logged::Exactly(units)),
+        (None, Value::Int(-1), _) | (None, _, Some("-1")) => Ok(Logged::Nothing),
+        (None, _, Some(text)) => Ok(Logged::Failed(text.to_owned())),
+        (None, _, None) => Err(not_understood("nothing about a log", Some(element))),
+    }
 }
 
 /// A number, as an integer or, from proxies and older servers, as text.
@@ -198,6 +231,7 @@ mod tests {
             counted: [Counted {
                 allowed: admitted,
                 counts,
+                logged: Logged::Nothing,
             }]
             .into_iter()
             .collect(),
