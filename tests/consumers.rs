@@ -241,6 +241,8 @@ async fn no_policy_asks_about_an_exempt_consumer() {
     assert_eq!(setup.ask("A1").await, (200, Some(8)));
     let two = [("x-api-key", "B"), ("x-api-key", "A1")];
     assert_eq!(setup.ask_with("/", &two).await, (400, None));
+    let hidden = [("x-api-key", "B"), ("connection", "x-api-key")];
+    assert_eq!(setup.ask_with("/", &hidden).await, (400, None));
 }
 
 #[test]

@@ -377,3 +377,38 @@ fn what_is_counted_is_what_the_upstream_gets() {
     assert_eq!(values, ["A, B"], "a comma makes no list of it");
     assert_eq!(remaining(&setup, "GET /", &["X-API-Key: A"]), "1");
 }
+
+#[test]
+fn a_header_that_is_not_sent_on_identifies_nobody_and_is_400() {
+    let setup = by("[header:x-api-key, cookie:session]");
+    for (header, told) in [
+        ("X-API-Key: hunter2", "the header x-api-key"),
+        ("Cookie: session=hunter2", "the cookie session"),
+    ] {
+        let seen = setup.upstream.seen().len();
+        for connection in [
+            "Connection: x-api-key, cookie",
+            "Connection: keep-alive,X-API-KEY\t,Cookie",
+            "Connection: close\r\nConnection: Cookie, X-Api-Key",
+        ] {
+            let answer = setup.answer("GET /", &[header, connection]);
+            assert!(
+                answer.starts_with("HTTP/1.1 400 "),
+                "{connection}: {answer}"
+            );
+            let detail = format!("{told} is for the connection alone: Connection names it");
+            assert!(answer.contains(&detail), "{answer}");
+            assert!(!answer.contains("hunter"), "{answer}");
+        }
+        assert_eq!(setup.upstream.seen().len(), seen);
+        assert_eq!(
+            remaining(&setup, "GET /", &[header]),
+            "1",
+            "it was not charged"
+        );
+        let other = [header, "Connection: keep-alive, x-api-keys, my-cookie"];
+        assert_eq!(remaining(&setup, "GET /", &other), "0");
+    }
+    let absent = ["Connection: x-api-key, cookie"];
+    assert_eq!(remaining(&setup, "GET /", &absent), "1", "by address");
+}
