@@ -9,7 +9,7 @@ use std::{
 use slidegate::{
     app::{self, AppError, Ended, World},
     clock::Clock,
-    config::{Config, ConfigError},
+    config::{Config, ConfigError, Environment},
     server::Stop,
 };
 use tokio::sync::{mpsc, watch};
@@ -41,8 +41,13 @@ impl App {
 
     /// Starts it with the configuration in a file, and the files that this one names.
     pub fn start_file(path: &Path) -> Self {
-        let config = Config::load(path, &|_| None).unwrap_or_else(|error| panic!("{error}"));
-        Self::start_with(config, Clock::system())
+        Self::start_file_at(path, &|_| None, Clock::system())
+    }
+
+    /// The same, with variables and a clock of its own.
+    pub fn start_file_at(path: &Path, env: &Environment<'_>, clock: Clock) -> Self {
+        let config = Config::load(path, env).unwrap_or_else(|error| panic!("{error}"));
+        Self::start_with(config, clock)
     }
 
     /// Starts it on every address of the machine, as `[::]` means them; `None` where there is no IPv6. It is asked
