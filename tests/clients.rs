@@ -5,6 +5,7 @@ use reqwest::StatusCode;
 
 use crate::support::{
     app::App,
+    skip::skip,
     upstream::{Seen, Upstream},
     wire::Wire,
 };
@@ -17,10 +18,13 @@ struct Setup {
 
 impl Setup {
     fn new(identity: &str) -> Self {
+        Self::with(identity, "policies: [{name: per-ip, limits: [2/366d]}]")
+    }
+
+    fn with(identity: &str, rest: &str) -> Self {
         let upstream = Upstream::start();
         let app = App::start(&format!(
-            "upstream: {{address: \"{}\"}}\nidentity: {{{identity}}}\n\
-             policies: [{{name: per-ip, limits: [2/366d]}}]",
+            "upstream: {{address: \"{}\"}}\nidentity: {{{identity}}}\n{rest}",
             upstream.address
         ));
         Self { app, upstream }
@@ -65,6 +69,22 @@ async fn addresses_of_one_prefix_behind_a_trusted_proxy_are_one_client() {
 }
 
 #[tokio::test]
+async fn the_prefix_by_which_addresses_are_one_client_is_the_one_that_is_set() {
+    for (prefix, same, other) in [
+        (56, "2001:db8:1:2ff::2", "2001:db8:1:300::1"),
+        (65, "2001:db8:1:200:7fff::2", "2001:db8:1:200:8000::"),
+        (128, "2001:db8:1:200:0::1", "2001:db8:1:200::2"),
+    ] {
+        let setup = Setup::new(&format!("{LOOPBACK}, ipv6_prefix: {prefix}"));
+        let of_one = ["2001:db8:1:200::1", same, "2001:db8:1:200::1"];
+        assert!(setup.are_one(XFF, of_one).await, "{prefix}");
+        assert_eq!(setup.get(&[(XFF, other)]).await, 200, "{prefix}");
+        let told = &setup.told().headers["x-forwarded-for"];
+        assert_eq!(told, other, "the upstream is told the whole address");
+    }
+}
+
+#[tokio::test]
 async fn another_port_is_no_other_client() {
     let setup = Setup::new(LOOPBACK);
     let ports = [
@@ -73,8 +93,11 @@ async fn another_port_is_no_other_client() {
         "::ffff:198.51.100.9",
     ];
     assert!(setup.are_one(XFF, ports).await);
+    assert_eq!(setup.told().headers["x-forwarded-for"], "198.51.100.9");
     let ports = ["[2001:db8::1]:443", "[2001:db8::1]:444", "2001:db8::1"];
     assert!(setup.are_one(XFF, ports).await);
+    let zones = ["fe80::1%eth0", "[fe80::1%eth1]:443", "fe80::1"];
+    assert!(setup.are_one(XFF, zones).await, "nor is another zone");
 }
 
 #[tokio::test]
@@ -104,6 +127,56 @@ async fn a_range_written_as_ipv6_trusts_the_ipv4_peers_that_it_means() {
     let setup = Setup::new("trusted_proxies: [\"::ffff:127.0.0.0/104\"]");
     assert_eq!(setup.get(&[(XFF, "203.0.113.5")]).await, StatusCode::OK);
     assert_eq!(setup.told().headers["x-forwarded-for"], "203.0.113.5");
+}
+
+#[tokio::test]
+async fn an_ipv4_peer_of_an_ipv6_listener_is_the_ipv4_client_that_it_is() {
+    let upstream = Upstream::start();
+    let Some(app) = App::start_on_ipv6(&format!(
+        "upstream: {{address: \"{}\"}}\nidentity: {{{LOOPBACK}}}\n\
+         policies: [{{name: per-ip, limits: [2/366d]}}]",
+        upstream.address
+    )) else {
+        return skip("this machine has no IPv6");
+    };
+    let setup = Setup { app, upstream };
+    assert_eq!(setup.get(&[]).await, StatusCode::OK);
+    assert_eq!(setup.told().headers["x-forwarded-for"], "127.0.0.1");
+    assert_eq!(setup.get(&[(XFF, "203.0.113.5")]).await, StatusCode::OK);
+    assert_eq!(setup.told().headers["x-forwarded-for"], "203.0.113.5");
+    let of_one = ["127.0.0.1", "::ffff:127.0.0.1"].map(|address| [(XFF, address)]);
+    assert_eq!(setup.get(&of_one[0]).await, StatusCode::OK);
+    assert_eq!(setup.get(&of_one[1]).await, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn an_ipv4_client_is_the_same_in_every_setting_however_either_is_written() {
+    let setup = Setup::with(
+        LOOPBACK,
+        "block: {client_ip: [\"::ffff:198.51.100.0/120\"]}\n\
+         exempt: {client_ip: [\"::ffff:203.0.113.1\"]}\n\
+         policies:\n\
+         - name: per-ip\n  \
+           limits: [1/366d]\n  \
+           match: {not: {client_ip: [\"::ffff:192.0.2.0/121\"]}}\n  \
+           overrides: [{client_ip: [\"::ffff:203.0.113.2\"], limits: [0/366d]}]",
+    );
+    for form in ["", "::ffff:"] {
+        for (address, expected) in [
+            ("198.51.100.7", [403, 403]),
+            ("203.0.113.1", [200, 200]),
+            ("203.0.113.2", [429, 429]),
+            ("192.0.2.127", [200, 200]),
+        ] {
+            let from = format!("{form}{address}");
+            let of = [(XFF, from.as_str())];
+            let statuses = [setup.get(&of).await, setup.get(&of).await];
+            assert_eq!(statuses, expected, "{from}");
+        }
+    }
+    let of_one = ["192.0.2.128", "::ffff:192.0.2.128"].map(|address| [(XFF, address)]);
+    assert_eq!(setup.get(&of_one[0]).await, StatusCode::OK);
+    assert_eq!(setup.get(&of_one[1]).await, StatusCode::TOO_MANY_REQUESTS);
 }
 
 #[tokio::test]
@@ -157,14 +230,36 @@ async fn the_upstream_is_told_the_client_that_was_counted_and_tls_only_by_a_trus
 }
 
 #[tokio::test]
-async fn a_proxy_protocol_preamble_is_no_request() {
-    let setup = Setup::new(LOOPBACK);
-    let v2 = b"\r\n\r\n\0\r\nQUIT\n\x20\x11\0\x0c\0\0\0\0\0\0\0\0\0\0\0\0GET / HTTP/1.1\r\nHost: x\r\n\r\n";
-    let v1 = b"PROXY UNKNOWN\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n";
-    for preamble in [&v1[..], v2] {
-        let mut wire = Wire::open(setup.app.proxy);
-        let answer = wire.send(preamble).rest();
-        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+async fn a_proxy_protocol_preamble_is_a_bad_request_and_makes_no_client() {
+    let v2 = |command: u8, family: u8, addresses: &[u8]| {
+        let signature = b"\r\n\r\n\0\r\nQUIT\n";
+        let length = u8::try_from(addresses.len()).expect("short");
+        [&signature[..], &[command, family, 0, length], addresses].concat()
+    };
+    let ipv4 = [203, 0, 113, 9, 192, 0, 2, 1, 1, 2, 3, 4];
+    let preambles = [
+        b"PROXY UNKNOWN\r\n".to_vec(),
+        b"PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n".to_vec(),
+        b"PROXY TCP4 203.0.113.9 192.0.2.1 40000 80\r\n".to_vec(),
+        b"PROXY TCP6 2001:db8::9 2001:db8::1 40000 80\r\n".to_vec(),
+        v2(0x20, 0x11, &[0; 12]),
+        v2(0x20, 0, &[]),
+        v2(0x21, 0x11, &ipv4),
+        v2(0x21, 0x21, &[1; 36]),
+    ];
+    for identity in [LOOPBACK, ""] {
+        let setup = Setup::new(identity);
+        for preamble in &preambles {
+            let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+            let mut wire = Wire::open(setup.app.proxy);
+            let answer = wire.send(&[preamble, &request[..]].concat()).rest();
+            let told = format!("{}: {answer}", preamble.escape_ascii());
+            assert!(answer.starts_with("HTTP/1.1 400 "), "{told}");
+            assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{told}");
+            assert!(!answer.to_ascii_lowercase().contains("ratelimit"), "{told}");
+        }
+        assert!(setup.upstream.seen().is_empty());
+        let statuses = [setup.get(&[]).await, setup.get(&[]).await];
+        assert_eq!(statuses, [200, 200], "none of them was counted");
     }
-    assert!(setup.upstream.seen().is_empty());
 }

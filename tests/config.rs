@@ -27,7 +27,7 @@ use slidegate::{
 #[test]
 fn every_example_is_accepted() {
     let files = files("valid", "yaml");
-    assert!(files.len() >= 24, "found only {}", files.len());
+    assert!(files.len() >= 26, "found only {}", files.len());
     for file in &files {
         if let Err(error) = Config::load(file, &env) {
             panic!("{error}");
@@ -87,6 +87,7 @@ fn the_examples_mean_what_they_say() {
         "global_ceiling.yaml",
         "each_path_and_method.yaml",
         "session_cookie_or_query_key.yaml",
+        "per_key_with_plans.yaml",
     ] {
         assert_eq!(example(name).warnings, Vec::<String>::new(), "{name}");
     }

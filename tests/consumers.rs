@@ -191,6 +191,7 @@ policies: [{name: p, identifier: [header:x-api-key], missing_identifier: deny, l
         "a hash is no key"
     );
     assert_eq!(setup.ask("acme").await, (401, None), "nor is a name");
+    assert_eq!(setup.ask("a1").await, (401, None), "nor in another case");
     assert_eq!(setup.ask("A1").await, (200, Some(8)));
     let twice = [("x-api-key", "A1"), ("x-api-key", "B")];
     assert_eq!(setup.ask_with("/", &twice).await, (400, None));
@@ -254,6 +255,8 @@ async fn no_policy_asks_about_an_exempt_consumer() {
     assert_eq!(setup.ask("A1").await, (200, Some(8)));
     let two = [("x-api-key", "B"), ("x-api-key", "A1")];
     assert_eq!(setup.ask_with("/", &two).await, (400, None));
+    let hidden = [("x-api-key", "B"), ("connection", "x-api-key")];
+    assert_eq!(setup.ask_with("/", &hidden).await, (400, None));
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod denial_horizon;
 mod differential;
 mod documents;
 mod end_to_end;
+mod examples;
 mod explain;
 mod failure_modes;
 mod fuzz_corpus;

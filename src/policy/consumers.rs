@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use http::{HeaderName, request::Parts};
 
-use super::{Identifier, IdentifierHasher};
+use super::{Identifier, IdentifierHasher, identifier::stays_behind};
 
 /// Whose keys are known, and in which headers keys are looked for.
 #[derive(Debug, Default)]
@@ -60,13 +60,14 @@ impl Consumers {
         self.keys.get(&key).map(|place| &self.consumers[*place])
     }
 
-    /// Whose key a request holds: in the first header that has one, unless any of them was sent twice.
+    /// Whose key a request holds: in the first header that has one, unless any of them was sent twice, or would
+    /// not reach the upstream.
     pub fn of_request(&self, head: &Parts, hasher: &IdentifierHasher) -> Option<&Consumer> {
         let mut found = None;
         for header in &self.headers {
             let mut lines = head.headers.get_all(header).iter();
             let line = lines.next();
-            if lines.next().is_some() {
+            if lines.next().is_some() || (line.is_some() && stays_behind(header, head)) {
                 return None;
             }
             let key = line.and_then(|line| hasher.api_key(line.as_bytes()).ok()?);

@@ -16,6 +16,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 pub use hasher::{IdentifierHasher, KeyTooLong, MAX_IDENTIFYING_VALUE};
 pub use part::IdentifierPart;
+pub(super) use read::stays_behind;
 pub use rule::{Counted, IdentifierRule, MissingIdentifier, Refusal};
 pub use source::{IdentifierEntry, IdentifierSource, MAX_PARTS, ParseIdentifierSourceError};
 

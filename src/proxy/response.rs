@@ -311,7 +311,7 @@ impl<'a> Problem<'a> {
 
     fn refused(refusal: &Refusal) -> Self {
         let (status, title, challenge) = match refusal {
-            Refusal::DuplicateValue(_) | Refusal::ValueTooLong(_) => {
+            Refusal::DuplicateValue(_) | Refusal::ValueTooLong(_) | Refusal::StaysBehind(_) => {
                 (StatusCode::BAD_REQUEST, "The identity cannot be read", None)
             }
             Refusal::InvalidCost { .. } => {

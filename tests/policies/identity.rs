@@ -1,6 +1,7 @@
 //! Who is counted, through the whole proxy: each source, several together, and what a hostile client tries.
 
 use super::Setup;
+use crate::support::wire::Wire;
 
 fn by(identifier: &str) -> Setup {
     Setup::new(&format!(
@@ -277,4 +278,137 @@ fn an_invented_key_mints_no_quota_past_an_address_ceiling_and_a_missing_one_is_c
         [200, 200, 200, 429],
         "not one bucket for all without"
     );
+}
+
+#[tokio::test]
+async fn who_is_counted_by_address_for_want_of_a_source_shows_in_the_metric() {
+    let setup = Setup::new(
+        "policies:\n\
+         - {name: keyed, limits: [2/366d], identifier: [header:x-api-key, [cookie:session, header:x-user]]}\n\
+         - {name: listed, limits: [99/366d], identifier: [header:x-api-key, client_ip]}\n\
+         - {name: trial, limits: [1/366d], mode: shadow, identifier: [query:key]}",
+    );
+    for address in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
+        let from = format!("X-Forwarded-For: {address}");
+        let statuses = setup.statuses("GET /", &[&from, "X-Api-Key: ", "Cookie: session=s"]);
+        assert_eq!(statuses, [200, 200, 429], "{address} is not the others");
+    }
+    assert_eq!(setup.statuses("GET /?key=k", &["X-Api-Key: K"]), [200]);
+    for (policy, source, requests) in [
+        ("keyed", "fallback", 9.0),
+        ("keyed", "header:x-api-key", 1.0),
+        ("keyed", "cookie:session + header:x-user", 0.0),
+        ("listed", "client_ip", 9.0),
+        ("listed", "header:x-api-key", 1.0),
+        ("trial", "fallback", 9.0),
+        ("trial", "query:key", 1.0),
+    ] {
+        let labels = format!("policy=\"{policy}\",source=\"{source}\"");
+        let series = format!("slidegate_identified_total{{{labels}}}");
+        assert_eq!(setup.app.metric(&series).await, requests, "{labels}");
+    }
+    let exposition = setup.app.metrics().await;
+    let never = "policy=\"listed\",source=\"fallback\"";
+    assert!(!exposition.contains(never), "client_ip is never missing");
+}
+
+#[test]
+fn a_key_is_counted_by_its_bytes_whatever_they_are_and_sent_on_as_it_came() {
+    let setup = Setup::new(
+        "policies: [{name: p, limits: [1/366d], identifier: [header:x-api-key, cookie:session], \
+         missing_identifier: deny}]",
+    );
+    let ask = |name: &str, before: &[u8], key: &[u8]| {
+        let line = [name.as_bytes(), b": ", before, key].concat();
+        let request = [b"GET / HTTP/1.1\r\nHost: x\r\n", &line[..], b"\r\n\r\n"].concat();
+        let answer = Wire::open(setup.app.proxy).send(&request).response();
+        answer[9..12].to_owned()
+    };
+    let keys = [
+        "тест".as_bytes(),
+        "kéy".as_bytes(),
+        b"k\xe9y",
+        b"k\xe8y",
+        b"key",
+        b"\xff",
+        b"\xfe",
+        "\u{fffd}".as_bytes(),
+    ];
+    for (name, before) in [("x-api-key", &b""[..]), ("cookie", b"session=")] {
+        for key in keys {
+            let told = format!("{name}: {}", key.escape_ascii());
+            assert_eq!(ask(name, before, key), "200", "{told}");
+            let seen = setup.upstream.last().headers[name].clone();
+            assert_eq!(seen.as_bytes(), [before, key].concat(), "{told}");
+            assert_eq!(ask(name, before, key), "429", "{told}");
+        }
+    }
+}
+
+#[test]
+fn the_scheme_before_a_key_makes_no_other_client() {
+    let setup = Setup::new(
+        "policies: [{name: p, limits: [4/366d], identifier: [header:authorization], missing_identifier: deny}]",
+    );
+    for (key, left) in [
+        ("bearer K", "3"),
+        ("BEARER   K", "2"),
+        ("Bearer K", "1"),
+        (" bEARER\tK ", "0"),
+        ("Bearer k", "3"),
+        ("BearerK", "3"),
+    ] {
+        let line = format!("Authorization: {key}");
+        assert_eq!(remaining(&setup, "GET /", &[&line]), left, "{key:?}");
+    }
+    for absent in ["Bearer", "Bearer ", "bearer \t ", "", " "] {
+        let line = format!("Authorization: {absent}");
+        assert_eq!(setup.status("GET /", &[&line]), 401, "{absent:?}");
+    }
+}
+
+#[test]
+fn what_is_counted_is_what_the_upstream_gets() {
+    let setup = by("[header:x-api-key]");
+    let line = ["X-API-Key:  A, B "];
+    assert_eq!(remaining(&setup, "GET /", &line), "1");
+    let seen = setup.upstream.last().headers;
+    let values: Vec<_> = seen.get_all("x-api-key").iter().collect();
+    assert_eq!(values, ["A, B"], "a comma makes no list of it");
+    assert_eq!(remaining(&setup, "GET /", &["X-API-Key: A"]), "1");
+}
+
+#[test]
+fn a_header_that_is_not_sent_on_identifies_nobody_and_is_400() {
+    let setup = by("[header:x-api-key, cookie:session]");
+    for (header, told) in [
+        ("X-API-Key: hunter2", "the header x-api-key"),
+        ("Cookie: session=hunter2", "the cookie session"),
+    ] {
+        let seen = setup.upstream.seen().len();
+        for connection in [
+            "Connection: x-api-key, cookie",
+            "Connection: keep-alive,X-API-KEY\t,Cookie",
+            "Connection: close\r\nConnection: Cookie, X-Api-Key",
+        ] {
+            let answer = setup.answer("GET /", &[header, connection]);
+            assert!(
+                answer.starts_with("HTTP/1.1 400 "),
+                "{connection}: {answer}"
+            );
+            let detail = format!("{told} is for the connection alone: Connection names it");
+            assert!(answer.contains(&detail), "{answer}");
+            assert!(!answer.contains("hunter"), "{answer}");
+        }
+        assert_eq!(setup.upstream.seen().len(), seen);
+        assert_eq!(
+            remaining(&setup, "GET /", &[header]),
+            "1",
+            "it was not charged"
+        );
+        let other = [header, "Connection: keep-alive, x-api-keys, my-cookie"];
+        assert_eq!(remaining(&setup, "GET /", &other), "0");
+    }
+    let absent = ["Connection: x-api-key, cookie"];
+    assert_eq!(remaining(&setup, "GET /", &absent), "1", "by address");
 }

@@ -1,7 +1,7 @@
 //! A slidegate in this process, on free ports, stopped on drop.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
     path::Path,
     thread::JoinHandle,
 };
@@ -9,7 +9,7 @@ use std::{
 use slidegate::{
     app::{self, AppError, Ended, Listeners, World},
     clock::Clock,
-    config::{Config, ConfigError},
+    config::{Config, ConfigError, Environment},
     server::Stop,
 };
 use tokio::sync::{mpsc, watch};
@@ -41,12 +41,33 @@ impl App {
 
     /// Starts it with the configuration in a file, and the files that this one names.
     pub fn start_file(path: &Path) -> Self {
-        let config = Config::load(path, &|_| None).unwrap_or_else(|error| panic!("{error}"));
-        Self::start_with(config, Clock::system())
+        Self::start_file_at(path, &|_| None, Clock::system())
+    }
+
+    /// The same, with variables and a clock of its own.
+    pub fn start_file_at(path: &Path, env: &Environment<'_>, clock: Clock) -> Self {
+        let config = Config::load(path, env).unwrap_or_else(|error| panic!("{error}"));
+        Self::start_with(config, clock)
+    }
+
+    /// Starts it on every address of the machine, as `[::]` means them; `None` where there is no IPv6. It is asked
+    /// by IPv4.
+    pub fn start_on_ipv6(yaml: &str) -> Option<Self> {
+        let config =
+            Config::parse(yaml, "test.yaml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
+        let every = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let proxy = slidegate::server::bind("listen", every).ok()?;
+        let mut app = Self::start_at_listener(config, Clock::system(), proxy);
+        app.proxy.set_ip(Ipv4Addr::LOCALHOST.into());
+        Some(app)
     }
 
     fn start_with(config: Config, clock: Clock) -> Self {
-        let (proxy, metrics, admin) = (free_listener(), free_listener(), free_listener());
+        Self::start_at_listener(config, clock, free_listener())
+    }
+
+    fn start_at_listener(config: Config, clock: Clock, proxy: TcpListener) -> Self {
+        let (metrics, admin) = (free_listener(), free_listener());
         let addresses = (local(&proxy), local(&metrics), local(&admin));
         let (tell, stop) = watch::channel(Stop::No);
         let (reload, configs) = mpsc::channel(1);

@@ -1,6 +1,7 @@
 //! What a request has in each source.
 //!
-//! A value that is there twice is refused: the upstream could take the one that is not counted. Where one value
+//! A value that is there twice is refused: the upstream could take the one that is not counted. So is one that the
+//! upstream is not to get. Where one value
 //! can be written in several ways that some upstreams read alike, it is counted as the one that they read.
 
 use std::borrow::Cow;
@@ -32,6 +33,7 @@ impl IdentifierSource {
         self.find(view, hasher, consumers).map_err(|why| match why {
             Unreadable::Twice => Refusal::DuplicateValue(self.clone()),
             Unreadable::TooLong => Refusal::ValueTooLong(self.clone()),
+            Unreadable::StaysBehind => Refusal::StaysBehind(self.clone()),
             Unreadable::AmbiguousPath => Refusal::AmbiguousPath,
         })
     }
@@ -82,6 +84,7 @@ impl IdentifierSource {
 enum Unreadable {
     Twice,
     TooLong,
+    StaysBehind,
     AmbiguousPath,
 }
 
@@ -126,12 +129,8 @@ fn bounded<T>(value: Option<T>, length: impl Fn(&T) -> usize) -> Result<Option<T
 
 /// The one value of the header; `None` if it is absent.
 fn only_line<'a>(name: &HeaderName, head: &'a Parts) -> Result<Option<&'a [u8]>, Unreadable> {
-    only(
-        head.headers
-            .get_all(name)
-            .iter()
-            .map(|line| line.as_bytes()),
-    )
+    let lines = head.headers.get_all(name).iter();
+    sent_on(name, head, only(lines.map(|line| line.as_bytes()))?)
 }
 
 fn only<T>(mut values: impl Iterator<Item = T>) -> Result<Option<T>, Unreadable> {
@@ -146,11 +145,31 @@ fn only<T>(mut values: impl Iterator<Item = T>) -> Result<Option<T>, Unreadable>
 fn cookie<'a>(name: &str, head: &'a Parts) -> Result<Option<&'a [u8]>, Unreadable> {
     let lines = head.headers.get_all(header::COOKIE).iter();
     let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
-    only(pairs.filter_map(|pair| {
+    let values = pairs.filter_map(|pair| {
         let equals = pair.iter().position(|byte| *byte == b'=')?;
         let (found, value) = (&pair[..equals], &pair[equals + 1..]);
         (found.trim_ascii() == name.as_bytes()).then(|| value.trim_ascii())
-    }))
+    });
+    sent_on(&header::COOKIE, head, only(values)?)
+}
+
+/// What was found in the header, unless that stays behind.
+fn sent_on<T>(name: &HeaderName, head: &Parts, found: Option<T>) -> Result<Option<T>, Unreadable> {
+    match found {
+        Some(_) if stays_behind(name, head) => Err(Unreadable::StaysBehind),
+        found => Ok(found),
+    }
+}
+
+/// Whether `Connection` names the header: then it is for whoever receives it, and not sent on (RFC 9110, 7.6.1).
+pub(in crate::policy) fn stays_behind(name: &HeaderName, head: &Parts) -> bool {
+    let lines = head.headers.get_all(header::CONNECTION).iter();
+    let mut named = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    named.any(|named| {
+        named
+            .trim_ascii()
+            .eq_ignore_ascii_case(name.as_str().as_bytes())
+    })
 }
 
 /// Without quotes around it and with its escapes decoded, as many upstreams read it: to them `"a"` and `%61` are

@@ -45,6 +45,9 @@ pub enum Refusal {
     /// Longer than [`MAX_IDENTIFYING_VALUE`].
     #[error("{} is longer than {MAX_IDENTIFYING_VALUE} bytes", Told(.0))]
     ValueTooLong(IdentifierSource),
+    /// `Connection` names its header, so that the upstream would not get what is counted.
+    #[error("{} is for the connection alone: Connection names it", Told(.0))]
+    StaysBehind(IdentifierSource),
     /// What a trusted proxy says of the request's cost is no cost, or too much.
     #[error("the header {header} holds an integer from 1 to {max}")]
     InvalidCost {
