@@ -3,6 +3,10 @@
 //! Each scenario starts its own Redis, nginx and slidegate, all on free ports. Every figure stands beside its
 //! bound; one that does not hold makes the exit code 1. Outcomes that need no clock are `make test`'s.
 
+#[path = "soak/audit.rs"]
+mod audit;
+#[path = "soak/compare.rs"]
+mod compare;
 #[path = "soak/crowd.rs"]
 mod crowd;
 #[path = "soak/load.rs"]

@@ -1,9 +1,4 @@
-//! What a request costs beside many others' policies: the proxy's own processor time, not the clock on the wall, of
-//! which client and nginx have their part.
-//!
-//! Three proxies, two with one policy and one with many, are asked the same by turns, for many short rounds, and the
-//! middle one of the ratios counts: most of what else the machine does comes and goes slower than that. How far the two
-//! are apart is what this measurement can not tell from nothing.
+//! What a request costs beside many others' policies.
 
 use std::{fs, path::PathBuf, thread, time::Duration};
 
@@ -11,37 +6,26 @@ use slidegate::policy::IdentifierHasher;
 use tempfile::TempDir;
 
 use super::{
+    compare::{CLIENTS, Comparison, ask, others, spent},
     load::{HOST, Load, PATH, Plan},
     report::{Bound, Report},
     scenarios::{Scale, mix},
     support::{binary::Binary, nginx::Nginx},
-    system::{metric, processor},
+    system::metric,
 };
 
 /// 1,000 policies, one of which is for the request, against that one alone.
 pub fn crowd(scale: &Scale, report: &mut Report) {
-    let compared = [
-        Compared {
-            what: "1,000 policies by host",
-            few: policies(0, by_host),
-            many: policies(OTHERS, by_host),
-        },
-        Compared {
-            what: "1,000 policies by path",
-            few: policies(0, by_path),
-            many: policies(OTHERS, by_path),
-        },
-    ];
-    for compared in compared {
-        compare(&compared, scale, report);
+    for (what, condition) in [
+        ("1,000 policies by host", by_host as Condition),
+        ("1,000 policies by path", by_path),
+    ] {
+        let [few, many] = [0, OTHERS].map(|others| policies(others, condition));
+        compare(what, &few, &many, scale, report);
     }
     let (few, many) = (List::of(CLIENTS), List::of(CONSUMERS));
-    let compared = Compared {
-        what: "100,000 consumers against 1,000",
-        few: few.policies(0),
-        many: many.policies(0),
-    };
-    compare(&compared, scale, report);
+    let what = "100,000 consumers against 1,000";
+    compare(what, &few.policies(0), &many.policies(0), scale, report);
     reload(&many, report);
 }
 
@@ -156,91 +140,25 @@ fn reload(list: &List, report: &mut Report) {
     );
 }
 
-/// Two configurations, which should cost a request the same: of policies, or of anything else that may be many.
-struct Compared {
-    what: &'static str,
-    few: String,
-    many: String,
-}
-
-fn compare(compared: &Compared, scale: &Scale, report: &mut Report) {
+/// Compares two configurations, which should cost a request the same: of policies, or of anything else that may
+/// be many.
+fn compare(what: &str, few: &str, many: &str, scale: &Scale, report: &mut Report) {
     let nginx = Nginx::start();
-    let [few, same, many] = [&compared.few, &compared.few, &compared.many].map(|policies| {
+    let gates = [few, few, many].map(|policies| {
         Binary::start(&format!(
             "upstream: {{address: \"{}\"}}\nstore: {{url: \"memory:\"}}\nlog: {{level: warn}}\n{policies}",
             nginx.address
         ))
     });
-    // The first requests of a process pay for memory and connections that later ones find.
-    for gate in [&few, &same, &many] {
-        cost(gate, scale.crowd_requests);
-    }
-    let (mut costs, mut ratios, mut noise) = (Vec::new(), Vec::new(), Vec::new());
-    let mut failed = 0.0;
-    for round in 0..scale.crowd_rounds {
-        let mut gates = [&few, &same, &many];
-        gates.rotate_left(round as usize % 3);
-        let mut spent = gates.map(|gate| {
-            let (micros, failures) = cost(gate, scale.crowd_requests);
-            failed += failures;
-            micros
-        });
-        spent.rotate_right(round as usize % 3);
-        let [few, same, many] = spent;
-        costs.push(few);
-        ratios.push(100.0 * (2.0 * many / (few + same) - 1.0));
-        noise.push(100.0 * (same / few - 1.0));
-    }
-
-    let mut add = |what: &str, value, unit, bound| report.add("crowd", what, value, unit, bound);
-    let requests = scale.crowd_requests * u64::from(scale.crowd_rounds);
-    let what = compared.what;
-    add(
-        &format!("{what}: requests"),
-        requests as f64,
-        "",
-        Bound::None,
-    );
-    add("  answers other than 200", failed, "", Bound::Exactly(0.0));
-    add(
-        "  processor time of a request, with one",
-        median(&mut costs),
-        "us",
-        Bound::None,
-    );
-    add(
-        "  added to it, middle of all rounds",
-        median(&mut ratios),
-        "%",
-        Bound::AtMost(5.0),
-    );
-    add(
-        "  the same between two with one",
-        median(&mut noise),
-        "%",
-        Bound::None,
-    );
-}
-
-/// The processor time of one of so many requests in microseconds, and how many were not answered 200.
-fn cost(gate: &Binary, requests: u64) -> (f64, f64) {
-    let before = processor(gate);
-    let answers = Load::start(Plan {
-        targets: vec![gate.proxy],
-        connections: 16,
-        rate: None,
-        requests,
-        identifier: |number| mix(number % CLIENTS),
-    })
-    .finish();
-    let spent = processor(gate) - before;
-    let others = answers.count() - answers.with(200..201);
-    let micros = spent.as_secs_f64() * 1e6 / answers.count() as f64;
-    (micros, others as f64)
+    let found = Comparison::of(&gates, scale, |gate| {
+        let (spent, answers) = spent(gate.child.id(), || ask(gate, scale));
+        (spent, others(&answers))
+    });
+    found.tell("crowd", what, "with one", Bound::AtMost(5.0), report);
 }
 
 /// The policy for the request of [`Load`], and so many others before and behind it.
-fn policies(others: usize, condition: fn(Option<usize>) -> String) -> String {
+fn policies(others: usize, condition: Condition) -> String {
     let mut text = "policies:\n".to_owned();
     let half = others / 2;
     let before = (0..half).map(Some);
@@ -254,7 +172,9 @@ fn policies(others: usize, condition: fn(Option<usize>) -> String) -> String {
     text
 }
 
-/// The condition of another policy, or of the one that matches.
+/// Writes the condition of another policy, or of the one that matches.
+type Condition = fn(Option<usize>) -> String;
+
 fn by_host(other: Option<usize>) -> String {
     match other {
         Some(number) => format!("host: [app-{number:04}.example.com]"),
@@ -269,15 +189,7 @@ fn by_path(other: Option<usize>) -> String {
     }
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 const OTHERS: usize = 999;
-
-/// Who asks.
-const CLIENTS: u64 = 1_000;
 
 const CONSUMERS: u64 = 100_000;
 

@@ -14,6 +14,7 @@ use slidegate::{
 };
 
 use super::{
+    audit::audit,
     crowd::crowd,
     load::{Answers, Load, Plan},
     report::{Bound, Report, millis},
@@ -34,7 +35,7 @@ use super::{
 
 type Scenario = fn(&Scale, &mut Report);
 
-pub const ALL: [(&str, Scenario); 8] = [
+pub const ALL: [(&str, Scenario); 9] = [
     ("kill", kill),
     ("stop", stop),
     ("fail-over", fail_over),
@@ -42,6 +43,7 @@ pub const ALL: [(&str, Scenario); 8] = [
     ("nuisances", nuisances),
     ("million", million),
     ("crowd", crowd),
+    ("audit", audit),
     ("flat", flat),
 ];
 

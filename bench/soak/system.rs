@@ -125,8 +125,8 @@ pub fn resident(gate: &Binary) -> f64 {
 }
 
 /// The processor time that all threads of the process have taken so far.
-pub fn processor(gate: &Binary) -> Duration {
-    let threads = fs::read_dir(format!("/proc/{}/task", gate.child.id())).expect("it runs");
+pub fn processor(process: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
     let nanoseconds = threads.map(|thread| {
         let file = thread.expect("a thread").path().join("schedstat");
         // To a nanosecond: `stat` beside it tells hundredths of a second, which is too little of a short round.
