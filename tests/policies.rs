@@ -160,6 +160,33 @@ fn a_request_whose_target_alone_names_its_host_is_refused() {
     assert!(setup.upstream.seen().is_empty());
 }
 
+/// Some upstreams find `/login` in each of them.
+#[test]
+fn a_request_whose_target_has_no_path_is_refused() {
+    let setup = Setup::matching("path: [/login]");
+    for target in [
+        "login",
+        "\\login",
+        "x:/login",
+        "x:login",
+        "?/login",
+        "*/login",
+        "api.example.com/login",
+        "api.example.com:80/login",
+        " /login",
+    ] {
+        assert_eq!(setup.status(&format!("GET {target}"), &[]), 400, "{target}");
+    }
+    assert!(setup.upstream.seen().is_empty());
+    assert_eq!(setup.status("OPTIONS *", &[]), 200);
+    for target in [
+        "http://api.example.com/login",
+        "x://api.example.com/login?a:b",
+    ] {
+        assert!(setup.counts(&format!("GET {target}"), &[]), "{target}");
+    }
+}
+
 #[test]
 fn a_policy_is_for_headers_by_presence_or_by_value() {
     let setup = Setup::matching("header: [x-plan=gold, x-plan=silver, x-debug]");
