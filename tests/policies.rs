@@ -206,6 +206,33 @@ fn a_policy_is_for_headers_by_presence_or_by_value() {
 }
 
 #[test]
+fn a_header_may_have_a_thousand_values_to_be_asked_for_and_another_its_own() {
+    let tenants: Vec<_> = (0..1000).map(|number| format!("x-t={number}")).collect();
+    let tenants = tenants.join(", ");
+    let setup = Setup::matching(&format!(
+        "header: [x-plan=gold, {tenants}, x-plan=silver], not: {{header: [x-off=1, x-on]}}"
+    ));
+    let plan = "X-Plan: silver";
+    for headers in [
+        &["X-T: 0", plan][..],
+        &["X-T: 999", plan],
+        &["X-T: none", "X-T:  500 ", plan, "X-Off: 2"],
+    ] {
+        assert!(setup.counts("GET /", headers), "{headers:?}");
+    }
+    for headers in [
+        &["X-T: 1000", plan][..],
+        &["X-T: 8"],
+        &[plan],
+        &["X-T: silver", "X-Plan: 8"],
+        &["X-T: 8", plan, "X-Off: 1"],
+        &["X-T: 8", plan, "X-On: 0"],
+    ] {
+        assert!(!setup.counts("GET /", headers), "{headers:?}");
+    }
+}
+
+#[test]
 fn a_policy_is_for_everyone_but_one_range() {
     let setup = Setup::matching("not: {client_ip: [10.0.0.0/8, 'fd00::/8']}");
     for client in ["10.1.2.3", "::ffff:10.1.2.3", "fd00::1"] {

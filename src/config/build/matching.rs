@@ -102,11 +102,12 @@ fn conditions(section: &mut Section<'_>, wanted: &Conditions) -> Option<Conditio
     let methods = METHODS.read(section, &wanted.methods);
     let headers = HEADERS.read(section, &wanted.headers);
     let clients = CLIENTS.read(section, &wanted.clients);
-    let mut conditions = Conditions::default().with_clients(clients?);
+    let mut conditions = Conditions::default()
+        .with_clients(clients?)
+        .with_headers(headers?);
     conditions.hosts = hosts?;
     conditions.paths = paths?;
     conditions.methods = methods?;
-    conditions.headers = headers?;
     Some(conditions)
 }
 
