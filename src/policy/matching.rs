@@ -214,9 +214,8 @@ impl Conditions {
             && implied(&self.hosts, &other.hosts, HostPattern::covers)
             && implied(&self.paths, &other.paths, PathPattern::covers)
             && implied(&self.methods, &other.methods, Method::eq)
-            && implied(&self.clients, &other.clients, |wide, narrow| {
-                wide.covers(*narrow)
-            })
+            && (self.clients.is_empty()
+                || (!other.clients.is_empty() && self.covers_clients(other)))
     }
 
     /// Whether each condition of `other` is one of these, or narrower.
@@ -229,9 +228,12 @@ impl Conditions {
             && each(&self.paths, &other.paths, PathPattern::covers)
             && each(&self.methods, &other.methods, Method::eq)
             && each(&self.headers, &other.headers, HeaderPattern::covers)
-            && each(&self.clients, &other.clients, |wide, narrow| {
-                wide.covers(*narrow)
-            })
+            && self.covers_clients(other)
+    }
+
+    fn covers_clients(&self, other: &Self) -> bool {
+        let mut theirs = other.clients.iter();
+        theirs.all(|range| self.client_set.covers(*range))
     }
 }
 
