@@ -32,6 +32,10 @@ impl ServeHttp for Admin {
         }
         session.set_read_timeout(Some(PATIENCE));
         let request = session.req_header();
+        // Every browser says so of a POST, whatever name of its own a page has given this machine.
+        if request.headers.contains_key(header::ORIGIN) {
+            return failed(StatusCode::FORBIDDEN, "no page in a browser asks here");
+        }
         match (&request.method, request.uri.path()) {
             (&Method::POST, "/explain") => self.explain(session).await,
             (_, "/explain") => failed(StatusCode::METHOD_NOT_ALLOWED, "only POST"),

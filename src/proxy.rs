@@ -104,7 +104,8 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         state: &mut RequestState,
     ) -> pingora::Result<bool> {
-        if request::lacks_host(session.req_header()) {
+        let head = session.req_header();
+        if request::lacks_host(head) || request::has_no_path(head) {
             let responder = &state.rules.responder;
             let (head, body) = responder.fail(StatusCode::BAD_REQUEST, None, Duration::ZERO);
             request::answer(session, head, body).await?;

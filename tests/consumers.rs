@@ -289,6 +289,11 @@ fn faults_of_the_file_have_their_place_in_it_and_never_a_key() {
          FOLDER/consumers.yaml:5:3: consumers[3].name: missing; write for instance name: acme\n\
          FOLDER/consumers.yaml:5:3: consumers[3].keys: missing; write for instance keys: [0jNS3U2sIFZAFWrfXgW2jA]"
     );
+    let lone = "consumers:\n- {name: acme, keys: hunter2-in-the-clear}\n";
+    assert_eq!(
+        faults(PLANS, lone),
+        "FOLDER/consumers.yaml:2:22: consumers[0].keys: found a single value; expected a list of at least one, as in [0jNS3U2sIFZAFWrfXgW2jA]"
+    );
     let both = faults(
         &PLANS.replace("limits: [2/366d]", "limts: [2/366d]"),
         "x: 1\n",

@@ -341,3 +341,18 @@ async fn the_admin_listener_answers_questions_and_nothing_else_and_repeats_no_ke
         "the proxy passes it on"
     );
 }
+
+/// A page whose name leads to 127.0.0.1 by then may read what it is answered, and could try addresses and keys.
+#[tokio::test]
+async fn a_page_in_a_browser_on_this_machine_is_told_nothing() {
+    let live = Live::new("policies: [{name: p, limits: [3/366d]}]");
+    for origin in ["http://example.com", "http://127.0.0.1:9465", "null"] {
+        let url = format!("http://{}/explain", live.app.admin);
+        let asked = reqwest::Client::new().post(url).header("origin", origin);
+        let answer = asked.body("{\"request\": \"GET /\"}").send().await;
+        let answer = answer.expect("it answers");
+        assert_eq!(answer.status(), 403, "{origin}");
+        let told = answer.text().await.expect("text");
+        assert!(!told.contains("policies"), "{told}");
+    }
+}

@@ -160,6 +160,33 @@ fn a_request_whose_target_alone_names_its_host_is_refused() {
     assert!(setup.upstream.seen().is_empty());
 }
 
+/// Some upstreams find `/login` in each of them.
+#[test]
+fn a_request_whose_target_has_no_path_is_refused() {
+    let setup = Setup::matching("path: [/login]");
+    for target in [
+        "login",
+        "\\login",
+        "x:/login",
+        "x:login",
+        "?/login",
+        "*/login",
+        "api.example.com/login",
+        "api.example.com:80/login",
+        " /login",
+    ] {
+        assert_eq!(setup.status(&format!("GET {target}"), &[]), 400, "{target}");
+    }
+    assert!(setup.upstream.seen().is_empty());
+    assert_eq!(setup.status("OPTIONS *", &[]), 200);
+    for target in [
+        "http://api.example.com/login",
+        "x://api.example.com/login?a:b",
+    ] {
+        assert!(setup.counts(&format!("GET {target}"), &[]), "{target}");
+    }
+}
+
 #[test]
 fn a_policy_is_for_headers_by_presence_or_by_value() {
     let setup = Setup::matching("header: [x-plan=gold, x-plan=silver, x-debug]");
@@ -173,6 +200,33 @@ fn a_policy_is_for_headers_by_presence_or_by_value() {
         &["X-Plan: Gold", debug],
         &["X-Plan: gold, x", debug],
         &["X-Plan:", debug],
+    ] {
+        assert!(!setup.counts("GET /", headers), "{headers:?}");
+    }
+}
+
+#[test]
+fn a_header_may_have_a_thousand_values_to_be_asked_for_and_another_its_own() {
+    let tenants: Vec<_> = (0..1000).map(|number| format!("x-t={number}")).collect();
+    let tenants = tenants.join(", ");
+    let setup = Setup::matching(&format!(
+        "header: [x-plan=gold, {tenants}, x-plan=silver], not: {{header: [x-off=1, x-on]}}"
+    ));
+    let plan = "X-Plan: silver";
+    for headers in [
+        &["X-T: 0", plan][..],
+        &["X-T: 999", plan],
+        &["X-T: none", "X-T:  500 ", plan, "X-Off: 2"],
+    ] {
+        assert!(setup.counts("GET /", headers), "{headers:?}");
+    }
+    for headers in [
+        &["X-T: 1000", plan][..],
+        &["X-T: 8"],
+        &[plan],
+        &["X-T: silver", "X-Plan: 8"],
+        &["X-T: 8", plan, "X-Off: 1"],
+        &["X-T: 8", plan, "X-On: 0"],
     ] {
         assert!(!setup.counts("GET /", headers), "{headers:?}");
     }

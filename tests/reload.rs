@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use slidegate::config::{Config, needs_restart};
+
 use crate::support::{
     app::{App, metric},
     binary::Binary,
@@ -174,6 +176,22 @@ async fn series_of_a_policy_that_is_gone_go_and_those_of_one_that_stays_go_on() 
     assert!(!exposition.contains("\"goes\""), "{exposition}");
     let infos = exposition.matches("\nslidegate_config_info{").count();
     assert_eq!(infos, 1, "the fingerprint of the last one only");
+}
+
+#[test]
+fn a_cluster_in_the_place_of_one_server_is_a_change_that_wants_a_restart() {
+    let values = |rest: &str| {
+        let yaml = format!(
+            "upstream: {{address: app:1}}\npolicies: [{{name: p, limits: [1/1m]}}]\n\
+             store: {{url: \"redis://redis\"{rest}}}"
+        );
+        let config = Config::parse(&yaml, "test.yaml", &|_| None).expect("accepted");
+        config.values
+    };
+    let (single, cluster) = (values(""), values(", cluster: {}"));
+    assert_eq!(single.changed(&cluster), ["store.cluster"]);
+    assert!(needs_restart("store.cluster"));
+    assert_ne!(single.fingerprint(), cluster.fingerprint());
 }
 
 #[tokio::test]

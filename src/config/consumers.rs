@@ -76,9 +76,9 @@ fn consumer(
     });
     let plan = section.optional("plan", |text| known(text, plans));
     section.require("keys", "keys: [0jNS3U2sIFZAFWrfXgW2jA]");
-    let keys = section.list("keys", "[0jNS3U2sIFZAFWrfXgW2jA]", |item| {
-        key(item, &path, taken)
-    });
+    let keys = section
+        .field("keys")
+        .and_then(|keys| keys.secrets("[0jNS3U2sIFZAFWrfXgW2jA]", |item| key(item, &path, taken)));
     if let (Some(name), Some(keys)) = (name, keys) {
         consumers.add(&name, plan, keys, hasher);
     }

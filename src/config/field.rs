@@ -95,6 +95,24 @@ impl<'a> Field<'a> {
     pub fn list<T>(
         self,
         example: &str,
+        read: impl FnMut(Field<'a>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        self.items(Shown::Yes, example, read)
+    }
+
+    /// The same of items that are secrets: a lone one in the place of the list is not shown either.
+    pub fn secrets<T>(
+        self,
+        example: &str,
+        read: impl FnMut(Field<'a>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        self.items(Shown::No, example, read)
+    }
+
+    fn items<T>(
+        self,
+        shown: Shown,
+        example: &str,
         mut read: impl FnMut(Field<'a>) -> Option<T>,
     ) -> Option<Vec<T>> {
         let accepted = format!("a list of at least one, as in {example}");
@@ -109,9 +127,9 @@ impl<'a> Field<'a> {
             }
             Value::Mapping(_) => {
                 let hint = "begin each item with a -, and write what names it into the item";
-                self.found(Shown::Yes, &accepted, Some(hint.to_owned()))
+                self.found(shown, &accepted, Some(hint.to_owned()))
             }
-            _ => self.found(Shown::Yes, &accepted, None),
+            _ => self.found(shown, &accepted, None),
         }
     }
 

@@ -218,6 +218,11 @@ impl<'a> Section<'a> {
         self.entries.is_empty()
     }
 
+    /// Remembers that it is there, where that alone says something.
+    pub fn note(&self) {
+        self.reading.value(&self.path, "{}", false);
+    }
+
     /// Which setting this is.
     pub fn path(&self) -> &Path {
         &self.path

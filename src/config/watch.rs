@@ -23,6 +23,8 @@ struct Stamp {
     inode: u64,
     size: u64,
     modified: (i64, i64),
+    /// When anything of it was changed last, its permissions too: a file that could not be read may be by now.
+    changed: (i64, i64),
 }
 
 impl Watch {
@@ -54,6 +56,7 @@ fn stamps(files: impl IntoIterator<Item = PathBuf>) -> Vec<(PathBuf, Option<Stam
             inode: metadata.ino(),
             size: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         });
         (path, stamp)
     };
@@ -62,7 +65,7 @@ fn stamps(files: impl IntoIterator<Item = PathBuf>) -> Vec<(PathBuf, Option<Stam
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
@@ -81,6 +84,32 @@ mod tests {
         assert!(watch.look());
         watch.about_to_read([file]);
         assert!(!watch.look() && !watch.look());
+    }
+
+    #[test]
+    fn permissions_that_are_put_right_and_a_time_that_is_put_back_hide_no_change() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("consumers.yaml");
+        fs::write(&file, "a").expect("written");
+        let modified = fs::metadata(&file).and_then(|metadata| metadata.modified());
+        let mut watch = Watch::default();
+        let changed = |watch: &mut Watch| {
+            let changed = !watch.look() && watch.look();
+            watch.about_to_read([file.clone()]);
+            changed
+        };
+        watch.about_to_read([file.clone()]);
+        let readable = fs::Permissions::from_mode(0o644);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("changed");
+        assert!(changed(&mut watch), "nobody else may read it");
+        fs::set_permissions(&file, readable).expect("changed");
+        assert!(changed(&mut watch), "everybody may");
+        fs::write(&file, "b").expect("written");
+        let written = fs::File::options().write(true).open(&file);
+        let put_back = written.and_then(|file| file.set_modified(modified?));
+        put_back.expect("put back");
+        assert!(changed(&mut watch), "as cp -p leaves it");
+        assert!(!changed(&mut watch));
     }
 
     #[test]

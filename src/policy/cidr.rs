@@ -7,8 +7,8 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// A range of addresses: `10.0.0.0/8`, or one address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A range of addresses: `10.0.0.0/8`, or one address. A wide one comes before those that it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cidr(IpNet);
 
 /// Addresses in any of some ranges. A look-up takes as many steps as the number of ranges has digits in
@@ -59,6 +59,24 @@ impl CidrSet {
             IpAddr::V6(address) => {
                 let after = self.v6.partition_point(|range| range.network() <= address);
                 after > 0 && self.v6[after - 1].contains(&address)
+            }
+        }
+    }
+
+    /// Whether every address of `range` is in it.
+    pub fn covers(&self, range: Cidr) -> bool {
+        match range.0 {
+            IpNet::V4(range) => {
+                let after = self
+                    .v4
+                    .partition_point(|own| own.network() <= range.network());
+                after > 0 && self.v4[after - 1].contains(&range)
+            }
+            IpNet::V6(range) => {
+                let after = self
+                    .v6
+                    .partition_point(|own| own.network() <= range.network());
+                after > 0 && self.v6[after - 1].contains(&range)
             }
         }
     }
@@ -164,6 +182,35 @@ mod tests {
 
     fn has(set: &CidrSet, address: &str) -> bool {
         set.contains(address.parse().expect(address))
+    }
+
+    #[test]
+    fn a_set_covers_the_ranges_that_its_own_hold_together() {
+        let set = set(&["10.0.0.0/9", "10.128.0.0/9", "192.0.2.7", "2001:db8::/32"]);
+        let covers = |range: &str| set.covers(range.parse().expect(range));
+        for range in [
+            "10.0.0.0/8",
+            "10.1.0.0/16",
+            "10.255.255.255",
+            "192.0.2.7",
+            "2001:db8::/32",
+            "2001:db8:ffff::/48",
+        ] {
+            assert!(covers(range), "{range}");
+        }
+        for range in [
+            "10.0.0.0/7",
+            "11.0.0.0",
+            "9.255.255.255",
+            "192.0.2.6/31",
+            "0.0.0.0/0",
+            "2001:db8::/31",
+            "2001:db9::",
+            "::/0",
+        ] {
+            assert!(!covers(range), "{range}");
+        }
+        assert!(!CidrSet::default().covers("10.0.0.0/8".parse().expect("a range")));
     }
 
     #[test]

@@ -6,7 +6,12 @@
 
 pub(super) mod index;
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+    fmt,
+    str::FromStr,
+};
 
 use http::{HeaderName, HeaderValue, Method, header, request::Parts};
 
@@ -39,7 +44,8 @@ pub struct Conditions {
     pub headers: Vec<HeaderPattern>,
     /// The client's address is in one of these.
     pub clients: Vec<Cidr>,
-    /// The same, to be looked up.
+    /// `headers` and `clients`, to be looked up.
+    header_set: HeaderSet,
     client_set: CidrSet,
 }
 
@@ -144,6 +150,15 @@ impl Conditions {
         }
     }
 
+    /// Adds headers.
+    pub fn with_headers(self, headers: Vec<HeaderPattern>) -> Self {
+        Self {
+            header_set: headers.iter().cloned().collect(),
+            headers,
+            ..self
+        }
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
@@ -158,13 +173,7 @@ impl Conditions {
             && (self.hosts.is_empty() || self.has_host(facts))
             && (self.paths.is_empty() || self.has_path(path))
             && (self.clients.is_empty() || self.has_client(facts))
-            && self.headers.iter().all(|wanted| {
-                let mut same_name = self
-                    .headers
-                    .iter()
-                    .filter(|other| other.name == wanted.name);
-                same_name.any(|pattern| pattern.matches(facts.head))
-            })
+            && self.header_set.all_are_in(facts.head)
     }
 
     fn any_holds(&self, facts: &Facts<'_>, path: &[u8]) -> bool {
@@ -172,7 +181,7 @@ impl Conditions {
             || self.has_host(facts)
             || self.has_path(path)
             || self.has_client(facts)
-            || self.headers.iter().any(|header| header.matches(facts.head))
+            || self.header_set.any_is_in(facts.head)
     }
 
     fn has_method(&self, facts: &Facts<'_>) -> bool {
@@ -198,22 +207,12 @@ impl Conditions {
             let covered = |narrow| ours.iter().any(|wide| covers(wide, narrow));
             ours.is_empty() || (!theirs.is_empty() && theirs.iter().all(covered))
         }
-        // Of each header name that is asked for here, `other` asks for no more values.
-        let headers = self.headers.iter().all(|wanted| {
-            let of = |conditions: &Self| -> Vec<HeaderPattern> {
-                let all = conditions.headers.iter();
-                let same_name = all.filter(|header| header.name == wanted.name);
-                same_name.cloned().collect()
-            };
-            implied(&of(self), &of(other), HeaderPattern::covers)
-        });
-        headers
+        self.header_set.holds_wherever(&other.header_set)
             && implied(&self.hosts, &other.hosts, HostPattern::covers)
             && implied(&self.paths, &other.paths, PathPattern::covers)
             && implied(&self.methods, &other.methods, Method::eq)
-            && implied(&self.clients, &other.clients, |wide, narrow| {
-                wide.covers(*narrow)
-            })
+            && (self.clients.is_empty()
+                || (!other.clients.is_empty() && self.covers_clients(other)))
     }
 
     /// Whether each condition of `other` is one of these, or narrower.
@@ -226,9 +225,12 @@ impl Conditions {
             && each(&self.paths, &other.paths, PathPattern::covers)
             && each(&self.methods, &other.methods, Method::eq)
             && each(&self.headers, &other.headers, HeaderPattern::covers)
-            && each(&self.clients, &other.clients, |wide, narrow| {
-                wide.covers(*narrow)
-            })
+            && self.covers_clients(other)
+    }
+
+    fn covers_clients(&self, other: &Self) -> bool {
+        let mut theirs = other.clients.iter();
+        theirs.all(|range| self.client_set.covers(*range))
     }
 }
 
@@ -367,17 +369,72 @@ pub enum ParseHostPatternError {
     Star,
 }
 
+/// Patterns by their names: how many values a name has costs a request next to nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct HeaderSet(Vec<(HeaderName, Values)>);
+
+/// Which values fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Values {
+    Any,
+    These(BTreeSet<Box<[u8]>>),
+}
+
+impl FromIterator<HeaderPattern> for HeaderSet {
+    fn from_iter<I: IntoIterator<Item = HeaderPattern>>(patterns: I) -> Self {
+        let mut places = HashMap::new();
+        let mut set = Vec::new();
+        for HeaderPattern { name, value } in patterns {
+            let place = *places.entry(name.clone()).or_insert(set.len());
+            if place == set.len() {
+                set.push((name, Values::These(BTreeSet::new())));
+            }
+            match (value, &mut set[place].1) {
+                (None, values) => *values = Values::Any,
+                (Some(value), Values::These(values)) => {
+                    values.insert(value.into_boxed_bytes());
+                }
+                (Some(_), Values::Any) => {}
+            }
+        }
+        Self(set)
+    }
+}
+
+impl HeaderSet {
+    /// Whether of each name one is there that fits.
+    fn all_are_in(&self, head: &Parts) -> bool {
+        self.0.iter().all(|pattern| Self::fits(pattern, head))
+    }
+
+    /// Whether one is there that fits.
+    fn any_is_in(&self, head: &Parts) -> bool {
+        self.0.iter().any(|pattern| Self::fits(pattern, head))
+    }
+
+    /// Whether a request with all of `other` has all of these: `other` allows no name more values.
+    fn holds_wherever(&self, other: &Self) -> bool {
+        self.0.iter().all(|(name, wide)| {
+            let mut others = other.0.iter();
+            let narrow = others.find(|(other, _)| other == name);
+            narrow.is_some_and(|(_, narrow)| match (wide, narrow) {
+                (Values::Any, _) => true,
+                (Values::These(wide), Values::These(narrow)) => narrow.is_subset(wide),
+                (Values::These(_), Values::Any) => false,
+            })
+        })
+    }
+
+    fn fits((name, values): &(HeaderName, Values), head: &Parts) -> bool {
+        let mut lines = head.headers.get_all(name).iter();
+        lines.any(|line| match values {
+            Values::Any => true,
+            Values::These(values) => values.contains(line.as_bytes().trim_ascii()),
+        })
+    }
+}
+
 impl HeaderPattern {
-    fn matches(&self, head: &Parts) -> bool {
-        let mut lines = head.headers.get_all(&self.name).iter();
-        lines.any(|line| self.fits(line))
-    }
-
-    fn fits(&self, line: &HeaderValue) -> bool {
-        let wanted = self.value.as_deref().map(str::as_bytes);
-        wanted.is_none_or(|wanted| line.as_bytes().trim_ascii() == wanted)
-    }
-
     /// Whether every request with `other` has this.
     pub fn covers(&self, other: &Self) -> bool {
         self.name == other.name && (self.value.is_none() || self.value == other.value)

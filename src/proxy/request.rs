@@ -101,6 +101,20 @@ pub(super) fn lacks_host(head: &RequestHeader) -> bool {
         && !head.headers.contains_key(header::HOST)
 }
 
+/// Whether the target is none that a request to a proxy or a server has (RFC 9112, 3.2): a path, a whole URL, or
+/// `*`. Pingora takes any other, such as `login` or `x:/login`, for the path `/` and hands it on as it came; to some
+/// upstreams it is `/login`.
+pub(super) fn has_no_path(head: &RequestHeader) -> bool {
+    match head.raw_path() {
+        [b'/', ..] | b"*" => false,
+        // Behind its first colon; what only looks like a URL Pingora has refused.
+        target => {
+            let colon = target.iter().position(|byte| *byte == b':');
+            !colon.is_some_and(|colon| target[colon + 1..].starts_with(b"//"))
+        }
+    }
+}
+
 /// Keeps the connection of a request that is answered early if little of it is still to come: the rest is
 /// read and dropped after the answer. A large rest closes it, and one that waits for a 100 never comes.
 pub(super) fn keep_if_the_rest_is_small(session: &mut Session) {

@@ -3,7 +3,10 @@
 use std::fs;
 
 use proptest::prelude::*;
-use slidegate::config::{Config, MAX_BYTES};
+use slidegate::{
+    config::{Config, MAX_BYTES},
+    policy::Cidr,
+};
 
 use super::{env, parse, root, text};
 
@@ -52,6 +55,32 @@ fn an_editor_may_write_a_byte_order_mark_and_line_ends_of_its_own() {
     assert_eq!(format!("{config:?}"), format!("{edited:?}"));
 }
 
+/// As many as a file can hold: to compare each with all the others would take hours.
+#[test]
+fn a_list_of_addresses_may_be_as_long_as_a_file() {
+    let policies = "upstream: {address: app:3000}\npolicies: [{name: a, limits: [10/1m]}]";
+    let mut list = String::new();
+    for number in 0u32.. {
+        let [_, a, b, c] = number.to_be_bytes();
+        let next = format!("10.{a}.{b}.{c},");
+        if list.len() + next.len() + 200 > MAX_BYTES {
+            break;
+        }
+        list += &next;
+    }
+    let accepted = parse(&format!("block: {{client_ip: [{list}]}}\n{policies}"));
+    let blocked = accepted.expect("accepted").gate.blocked;
+    assert!(blocked.contains("10.0.255.255".parse().expect("an address")));
+    let error = parse(&format!(
+        "block: {{client_ip: [{list}10.0.1.7]}}\n{policies}"
+    ));
+    let told = error.expect_err("there twice").to_string();
+    assert!(
+        told.contains("each stands once, and this one did"),
+        "{told}"
+    );
+}
+
 #[test]
 fn hostile_files_are_refused_and_not_expanded() {
     let mut laughs = "a0: &a0 lol\n".to_owned();
@@ -74,7 +103,37 @@ fn hostile_files_are_refused_and_not_expanded() {
     }
 }
 
+/// A range of few addresses, so that one often covers another.
+fn range() -> impl Strategy<Value = String> {
+    (0u8..16, 0u32..5, any::<bool>()).prop_map(|(address, short, is_v4)| {
+        let start = address >> short << short;
+        match is_v4 {
+            true => format!("10.0.0.{start}/{}", 32 - short),
+            false => format!("'fd00::{start:x}/{}'", 128 - short),
+        }
+    })
+}
+
 proptest! {
+    #[test]
+    fn of_addresses_that_are_listed_none_covers_another(
+        list in proptest::collection::vec(range(), 1..8),
+    ) {
+        let ranges = list.iter().map(|range| range.trim_matches('\''));
+        let ranges: Vec<Cidr> = ranges.map(|range| range.parse().expect("a range")).collect();
+        let covered = |place: usize| {
+            let others = ranges.iter().enumerate().filter(|(other, _)| *other != place);
+            others.into_iter().any(|(_, other)| other.covers(ranges[place]))
+        };
+        let apart = !(0..ranges.len()).any(covered);
+        let read = parse(&format!(
+            "block: {{client_ip: [{}]}}\nupstream: {{address: app:3000}}\n\
+             policies: [{{name: a, limits: [10/1m]}}]",
+            list.join(", "),
+        ));
+        prop_assert_eq!(read.is_ok(), apart, "{:?}", list);
+    }
+
     #[test]
     fn no_bytes_bring_the_loader_down(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         survives(&String::from_utf8_lossy(&bytes))?;

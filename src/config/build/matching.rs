@@ -1,7 +1,7 @@
 //! `match` and `apply`: which requests a policy is for. What could never match, or is covered by something else,
 //! is a fault: whoever wrote it meant something.
 
-use std::fmt::Display;
+use std::{collections::BTreeMap, fmt::Display};
 
 use http::Method;
 
@@ -102,11 +102,12 @@ fn conditions(section: &mut Section<'_>, wanted: &Conditions) -> Option<Conditio
     let methods = METHODS.read(section, &wanted.methods);
     let headers = HEADERS.read(section, &wanted.headers);
     let clients = CLIENTS.read(section, &wanted.clients);
-    let mut conditions = Conditions::default().with_clients(clients?);
+    let mut conditions = Conditions::default()
+        .with_clients(clients?)
+        .with_headers(headers?);
     conditions.hosts = hosts?;
     conditions.paths = paths?;
     conditions.methods = methods?;
-    conditions.headers = headers?;
     Some(conditions)
 }
 
@@ -116,20 +117,55 @@ pub struct List<T> {
     pub example: &'static str,
     pub parse: fn(&str) -> Result<T, Rejected>,
     pub covers: fn(&T, &T) -> bool,
+    /// The range that it is, of what comes by the ten thousand.
+    pub range: Option<fn(&T) -> Cidr>,
+}
+
+/// The alternatives so far, none of which covers another.
+struct Before<T> {
+    range: Option<fn(&T) -> Cidr>,
+    all: Vec<T>,
+    /// Those that are ranges, instead.
+    ranges: BTreeMap<Cidr, T>,
+}
+
+impl<T> Before<T> {
+    fn add(&mut self, value: T) {
+        match self.range {
+            Some(range) => drop(self.ranges.insert(range(&value), value)),
+            None => self.all.push(value),
+        }
+    }
+
+    /// Those that may be `value`, cover it or be covered by it. Of ranges that are apart from each other these can
+    /// but be its neighbours.
+    fn near(&self, value: &T) -> impl Iterator<Item = &T> + Clone {
+        let neighbours = self.range.map(|range| {
+            let range = range(value);
+            let before = self.ranges.range(..=range).next_back();
+            let after = self.ranges.range(range..).next();
+            before.into_iter().chain(after).map(|(_, near)| near)
+        });
+        self.all.iter().chain(neighbours.into_iter().flatten())
+    }
 }
 
 impl<T: Display + Clone + PartialEq> List<T> {
     /// Its alternatives, none if it is absent; `None` if it is at fault.
     pub fn read(&self, section: &mut Section<'_>, wanted: &[T]) -> Option<Vec<T>> {
-        let mut seen: Vec<T> = Vec::new();
+        let mut before = Before {
+            range: self.range,
+            all: Vec::new(),
+            ranges: BTreeMap::new(),
+        };
         let mut given = 0;
         let has = section.has(self.key);
         let read = section.list(self.key, self.example, |item| {
             given += 1;
             item.word(|text| {
                 let value = (self.parse)(text)?;
-                self.conflict(&value, &seen, wanted)?;
-                seen.push(value.clone());
+                self.conflict(&value, before.near(&value), wanted)?;
+                before.add(value.clone());
                 Ok::<_, Rejected>(value)
             })
         });
@@ -139,15 +175,23 @@ impl<T: Display + Clone + PartialEq> List<T> {
         }
     }
 
-    fn conflict(&self, value: &T, before: &[T], wanted: &[T]) -> Result<(), Rejected> {
+    fn conflict<'t>(
+        &self,
+        value: &T,
+        mut near: impl Iterator<Item = &'t T> + Clone,
+        wanted: &[T],
+    ) -> Result<(), Rejected>
+    where
+        T: 't,
+    {
         let covers = self.covers;
-        if before.contains(value) {
+        if near.clone().any(|other| other == value) {
             return Err(Rejected::new("each stands once, and this one did"));
         }
-        if let Some(wide) = before.iter().find(|wide| covers(wide, value)) {
+        if let Some(wide) = near.clone().find(|wide| covers(wide, value)) {
             return Err(Rejected::new(format!("has no effect: {wide} covers it")));
         }
-        if let Some(narrow) = before.iter().find(|narrow| covers(value, narrow)) {
+        if let Some(narrow) = near.find(|narrow| covers(value, narrow)) {
             let problem = format!("covers {narrow}, which then has no effect");
             return Err(Rejected::new(problem));
         }
@@ -206,6 +250,7 @@ const HOSTS: List<HostPattern> = List {
     example: "[api.example.com, \"*.example.org\"]",
     parse: from_str::<HostPattern>,
     covers: HostPattern::covers,
+    range: None,
 };
 
 pub const PATHS: List<PathPattern> = List {
@@ -213,6 +258,7 @@ pub const PATHS: List<PathPattern> = List {
     example: "[/login, /api/**, /users/*/avatar]",
     parse: from_str::<PathPattern>,
     covers: PathPattern::covers,
+    range: None,
 };
 
 const METHODS: List<Method> = List {
@@ -220,6 +266,7 @@ const METHODS: List<Method> = List {
     example: "[POST, PUT]",
     parse: method,
     covers: Method::eq,
+    range: None,
 };
 
 const HEADERS: List<HeaderPattern> = List {
@@ -227,6 +274,7 @@ const HEADERS: List<HeaderPattern> = List {
     example: "[x-plan=gold, x-debug]",
     parse: header,
     covers: HeaderPattern::covers,
+    range: None,
 };
 
 pub const CLIENTS: List<Cidr> = List {
@@ -234,4 +282,5 @@ pub const CLIENTS: List<Cidr> = List {
     example: "[10.0.0.0/8, 192.0.2.7]",
     parse: from_str::<Cidr>,
     covers: |wide: &Cidr, narrow: &Cidr| wide.covers(*narrow),
+    range: Some(|range| *range),
 };

@@ -155,6 +155,7 @@ fn sentinel(section: &mut Section<'_>, given: bool) -> Option<SentinelSettings> 
 }
 
 fn cluster_settings(section: &mut Section<'_>) -> ClusterSettings {
+    section.note();
     let example = "[redis-1:6379, redis-2:6379]";
     let addresses = section.list("addresses", example, |item| {
         item.word(|text| address(text, 6379, "redis-1:6379"))

@@ -337,11 +337,12 @@ mod tests {
         header: &[&str],
         client: &[&str],
     ) -> Conditions {
-        let mut conditions = Conditions::default().with_clients(parsed::<Cidr>(client));
+        let mut conditions = Conditions::default()
+            .with_clients(parsed::<Cidr>(client))
+            .with_headers(parsed(header));
         conditions.hosts = parsed(host);
         conditions.paths = parsed(path);
         conditions.methods = parsed(method);
-        conditions.headers = parsed(header);
         conditions
     }
 
