@@ -128,11 +128,14 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
 
     let readiness = Readiness::default();
     let values = config.values.clone();
+    let admin_token = config.admin_token;
     let rules = Arc::new(ArcSwap::from_pointee(rules(config, Arc::new(limiter))));
     let reloads = ReloadStatus::default();
     let reloader = Reloader::new(rules.clone(), values, metrics.clone(), reloads.clone());
     let admin = HttpServer::new_app(Admin {
         rules: rules.clone(),
+        token: admin_token,
+        refused_log: BoundedLog::new(world.clock.clone()),
     });
     let gateway = Gateway {
         rules,

@@ -29,6 +29,7 @@ pub use values::{Values, needs_restart};
 
 use self::section::NamedFiles;
 use crate::{
+    admin::AdminToken,
     limiter::LimiterSettings,
     policy::{Apply, ClientRule, Consumers, Gate, IdentifierHasher, Policy},
     proxy::{response::ResponseSettings, upstream::UpstreamSettings},
@@ -41,6 +42,8 @@ use crate::{
 pub struct Config {
     /// Listeners, threads, shutdown.
     pub server: ServerSettings,
+    /// What who asks the admin listener must show; `None` for nothing.
+    pub admin_token: Option<AdminToken>,
     /// Where requests go.
     pub upstream: UpstreamSettings,
     /// Where counters live; `None` is this process's own memory.

@@ -41,10 +41,18 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ),
     ("observe", &["limiter", "metrics", "server"]),
     ("explain", &["limiter", "policy", "proxy", "ratelimit"]),
-    ("admin", &["explain", "proxy"]),
+    ("admin", &["bounded_log", "explain", "proxy"]),
     (
         "config",
-        &["limiter", "policy", "proxy", "ratelimit", "server", "store"],
+        &[
+            "admin",
+            "limiter",
+            "policy",
+            "proxy",
+            "ratelimit",
+            "server",
+            "store",
+        ],
     ),
     (
         "app",

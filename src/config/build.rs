@@ -33,6 +33,7 @@ use crate::{
 /// The configuration that `root` holds. `None` if there are faults without which it has no meaning.
 pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let server = listeners::read(root);
+    let admin_token = listeners::admin_token(root, &server);
     let upstream = root.section("upstream", |section| upstream::read(section, &server));
     let store = root.section("store", store::read);
     let identity = root.section("identity", identity::read).unwrap_or_default();
@@ -48,6 +49,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let warnings = warnings::of(&policies, apply, &lists, &store, &identity);
     Some(Config {
         server,
+        admin_token,
         upstream: upstream??,
         redis: store.redis,
         memory: store.memory,

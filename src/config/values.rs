@@ -64,8 +64,9 @@ pub fn needs_restart(path: &str) -> bool {
     AT_START.iter().any(|root| within(root)) && !AT_ONCE.iter().any(|root| within(root))
 }
 
-const AT_START: [&str; 8] = [
+const AT_START: [&str; 9] = [
     "admin_listen",
+    "admin_token",
     "listen",
     "log",
     "metrics_listen",

@@ -1,0 +1,179 @@
+//! What operators ask a running proxy: who is answered, and what with. `POST /explain` has a module of its own.
+
+use reqwest::{Method, RequestBuilder, Response};
+use serde_json::Value;
+
+use crate::support::{app::App, upstream::Upstream, wire::Wire};
+
+const TOKEN: &str = "hunter2hunter2hunter2";
+
+/// A running slidegate, and who asks it.
+struct Live {
+    app: App,
+    client: reqwest::Client,
+    _upstream: Upstream,
+}
+
+impl Live {
+    fn new(rest: &str) -> Self {
+        let upstream = Upstream::start();
+        let address = upstream.address;
+        Self {
+            app: App::start(&format!("upstream: {{address: \"{address}\"}}\n{rest}")),
+            client: reqwest::Client::new(),
+            _upstream: upstream,
+        }
+    }
+
+    fn request(&self, method: &str, path: &str) -> RequestBuilder {
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        let url = format!("http://{}{path}", self.app.admin);
+        self.client.request(method, url)
+    }
+
+    async fn ask(&self, method: &str, path: &str) -> (u16, Value) {
+        told(self.request(method, path)).await
+    }
+}
+
+async fn told(request: RequestBuilder) -> (u16, Value) {
+    let response = sent(request).await;
+    let status = response.status().as_u16();
+    let body = response.text().await.expect("text");
+    (status, serde_json::from_str(&body).expect("JSON"))
+}
+
+async fn sent(request: RequestBuilder) -> Response {
+    request.send().await.expect("it answers")
+}
+
+const POLICIES: &str = "policies: [{name: p, limits: [3/366d]}]";
+
+#[tokio::test]
+async fn what_can_be_asked_is_listed_and_what_can_not_is_told() {
+    let live = Live::new(POLICIES);
+    let (status, listed) = live.ask("GET", "/").await;
+    assert_eq!(status, 200);
+    let listed = listed.as_array().expect("a list");
+    assert!(listed.len() >= 2, "{listed:?}");
+    for endpoint in listed {
+        let path = endpoint["path"].as_str().expect("a path");
+        let methods = endpoint["methods"].as_str().expect("methods");
+        let response = sent(live.request("PATCH", path)).await;
+        assert_eq!(response.status(), 405, "{path}");
+        assert_eq!(response.headers()["allow"], methods, "{path}");
+    }
+    for path in ["/nothing", "/explain/", "//", "/metrics"] {
+        assert_eq!(live.ask("GET", path).await.0, 404, "{path}");
+    }
+    let head = sent(live.request("HEAD", "/")).await;
+    assert_eq!(head.status(), 200);
+    assert_eq!(head.headers()["content-type"], "application/json");
+    assert!(head.headers()["content-length"] != "0");
+}
+
+#[tokio::test]
+async fn a_token_is_wanted_of_every_request_where_there_is_one() {
+    let live = Live::new(&format!("admin_token: {TOKEN}\n{POLICIES}"));
+    let right = format!("Bearer {TOKEN}");
+    for path in ["/", "/nothing"] {
+        for wrong in [
+            None,
+            Some(""),
+            Some("Bearer hunter2"),
+            Some(TOKEN),
+            Some("Basic aHVudGVyMg=="),
+        ] {
+            let request = live.request("GET", path);
+            let request = match wrong {
+                Some(wrong) => request.header("authorization", wrong),
+                None => request,
+            };
+            let response = sent(request).await;
+            assert_eq!(response.status(), 401, "{path}: {wrong:?}");
+            assert_eq!(response.headers()["www-authenticate"], "Bearer");
+            let body = response.text().await.expect("text");
+            assert!(!body.contains("hunter2"), "{body}");
+        }
+    }
+    // By whatever name: who is elsewhere has one for it.
+    let named = live.request("GET", "/").header("host", "proxy-7.example");
+    let (status, _) = told(named.header("authorization", right)).await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test]
+async fn a_page_in_a_browser_gets_no_answer_and_changes_nothing() {
+    let live = Live::new(POLICIES);
+    // The name of the page leads to this machine.
+    let rebound = live.request("GET", "/").header("host", "evil.example:9465");
+    assert_eq!(told(rebound).await.0, 403);
+    for (header, value) in [
+        ("origin", "http://evil.example"),
+        ("origin", "null"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+    ] {
+        // What a form can send, and a preflight.
+        for method in ["GET", "POST", "OPTIONS"] {
+            let request = live.request(method, "/explain").header(header, value);
+            let request = request.header("content-type", "text/plain");
+            let response = sent(request.body("{\"request\": \"GET /\"}")).await;
+            assert_eq!(response.status(), 403, "{method}, {header}: {value}");
+            let allows = response.headers().keys();
+            let mut allows = allows.filter(|name| name.as_str().starts_with("access-control"));
+            assert_eq!(allows.next(), None);
+        }
+    }
+}
+
+/// A page decides what its form sends, but not its origin: the body must not become a request without one.
+#[tokio::test]
+async fn the_body_of_a_refused_request_is_not_taken_for_another_request() {
+    let live = Live::new(POLICIES);
+    let inner = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    for origin in ["Origin: http://evil.example\r\n", ""] {
+        for path in ["/explain", "/nothing"] {
+            let outer = format!(
+                "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{origin}Content-Length: {}\r\n\r\n{inner}",
+                inner.len()
+            );
+            let mut wire = Wire::open(live.app.admin);
+            let closing = "GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+            let answers = wire.send(format!("{outer}{closing}").as_bytes()).rest();
+            assert!(answers.starts_with("HTTP/1.1 4"), "{answers}");
+            assert!(!answers.contains("HTTP/1.1 200"), "{answers}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_is_refused_is_told_in_the_log_ten_times_a_second_at_most() {
+    let binary = crate::support::binary::Binary::start_with_admin(&format!(
+        "upstream: {{address: \"127.0.0.1:9\"}}\nadmin_token: {TOKEN}\n{POLICIES}"
+    ));
+    let url = format!("http://{}/", binary.admin.expect("it listens"));
+    let clock = slidegate::clock::Clock::system();
+    let started = clock.now().as_seconds();
+    for _ in 0..100 {
+        let response = reqwest::get(&url).await.expect("it answers");
+        assert_eq!(response.status(), 401);
+    }
+    let seconds = clock.now().as_seconds() - started + 1;
+    let refused = || {
+        let log = binary.log();
+        let lines = log
+            .lines()
+            .filter(|line| line.contains("admin_listen was refused"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    crate::support::redis::eventually("a line is written", async || !refused().is_empty()).await;
+    let lines = refused();
+    assert!(
+        lines.len() as u64 <= 10 * seconds,
+        "{} in {seconds} s",
+        lines.len()
+    );
+    assert!(lines[0].contains("127.0.0.1:"), "{}", lines[0]);
+    assert!(!binary.log().contains("hunter2"));
+}
