@@ -26,7 +26,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "store",
         ],
     ),
-    ("server", &[]),
+    ("server", &["clock"]),
     (
         "proxy",
         &[
