@@ -30,7 +30,7 @@ pub use values::{Values, needs_restart};
 use self::section::NamedFiles;
 use crate::{
     admin::AdminToken,
-    limiter::LimiterSettings,
+    limiter::{LimiterSettings, LineSettings},
     policy::{Apply, ClientRule, Consumers, Gate, IdentifierHasher, Policy},
     proxy::{response::ResponseSettings, upstream::UpstreamSettings},
     server::ServerSettings,
@@ -87,6 +87,8 @@ pub struct LogSettings {
     pub json: bool,
     /// A `tracing` filter such as `info` or `slidegate=debug,info`. Default `info`.
     pub level: String,
+    /// How many are about single decisions.
+    pub lines: LineSettings,
 }
 
 impl Config {

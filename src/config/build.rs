@@ -26,7 +26,7 @@ use super::{
     values::Values,
 };
 use crate::{
-    limiter::LimiterSettings,
+    limiter::{LimiterSettings, LineSettings},
     policy::{Apply, Consumers},
 };
 
@@ -40,6 +40,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let responses = root.section("responses", responses::read);
     let near_limit_edges = root.section("near_limit", near_limit_edges);
     let log = root.section("log", log);
+    let lines = log.as_ref().map(|log| log.lines);
     let apply = root.word("apply", Apply::default(), choice);
     let lists = gate::read(root, &identity);
     let policies = policy::read_all(root, &identity, Earlier::new(apply, &lists));
@@ -57,6 +58,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
             expected_replicas: store.expected_replicas,
             near_limit_edges: near_limit_edges?,
             denial_cache: store.denial_cache,
+            lines: lines.unwrap_or_default(),
         },
         responses: responses?,
         gate: lists.gate(),
@@ -103,9 +105,14 @@ fn near_limit_edges(section: &mut Section<'_>) -> Vec<f64> {
 }
 
 fn log(section: &mut Section<'_>) -> LogSettings {
+    let lines = LineSettings::default();
     LogSettings {
         json: section.word("format", LogFormat::Human, choice) == LogFormat::Json,
         level: section.word("level", "info".to_owned(), level),
+        lines: LineSettings {
+            near_limit: section.word("near_limit_lines", lines.near_limit, integer(0..=1000)),
+            denied: section.word("denied_lines", lines.denied, integer(0..=1000)),
+        },
     }
 }
 

@@ -105,6 +105,11 @@ impl Binary {
         std::fs::read_to_string(self.log.path()).expect("the log is text")
     }
 
+    /// The same, to be read when it has ended.
+    pub fn log_file(&self) -> std::fs::File {
+        self.log.reopen().expect("a second handle")
+    }
+
     /// Writes its configuration anew, in place.
     pub fn rewrite(&self, yaml: &str) {
         let listeners = listeners(self.proxy, self.metrics, self.admin);
