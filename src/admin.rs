@@ -1,11 +1,13 @@
 //! What operators ask a running proxy, on a listener that only its own machine reaches unless they have a token.
 //!
 //! - `GET /`: what can be asked.
+//! - `GET /config`: the configuration in force, without what is secret.
 //! - `POST /explain`: what would become of a request now, by the counters as they are. The body is a [`Question`]
 //!   in JSON; nothing is charged, and no metric or cache notices.
 //!
 //! Answers are JSON. `guard` says who gets one; nothing that a request held is repeated in any.
 
+mod config;
 mod guard;
 mod token;
 
@@ -24,6 +26,7 @@ use self::guard::Refused;
 use crate::{
     bounded_log::BoundedLog,
     explain::{self, Question},
+    observe::ReloadStatus,
     proxy::Rules,
 };
 
@@ -31,6 +34,8 @@ use crate::{
 pub struct Admin {
     /// What is in force.
     pub rules: Arc<ArcSwap<Rules>>,
+    /// Whether the configuration in force is the one in the file.
+    pub reloads: ReloadStatus,
     /// What each request must show; `None` where only this machine can ask.
     pub token: Option<AdminToken>,
     /// Where requests that are refused are told.
@@ -41,21 +46,22 @@ pub struct Admin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint {
     Listing,
+    Config,
     Explain,
 }
 
 impl Endpoint {
-    const ALL: [Self; 2] = [Self::Listing, Self::Explain];
+    const ALL: [Self; 3] = [Self::Listing, Self::Config, Self::Explain];
 
     fn of(path: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|endpoint| endpoint.path() == path)
+        let mut all = Self::ALL.into_iter();
+        all.find(|endpoint| endpoint.path() == path)
     }
 
     const fn path(self) -> &'static str {
         match self {
             Self::Listing => "/",
+            Self::Config => "/config",
             Self::Explain => "/explain",
         }
     }
@@ -63,7 +69,7 @@ impl Endpoint {
     /// As in the header `allow`.
     const fn methods(self) -> &'static str {
         match self {
-            Self::Listing => "GET, HEAD",
+            Self::Listing | Self::Config => "GET, HEAD",
             Self::Explain => "POST",
         }
     }
@@ -77,6 +83,7 @@ impl Endpoint {
     const fn answers(self) -> &'static str {
         match self {
             Self::Listing => "what can be asked",
+            Self::Config => "the configuration in force, without what is secret",
             Self::Explain => "what would become of a request, which is described in the body",
         }
     }
@@ -116,6 +123,11 @@ impl Admin {
         }
         match endpoint {
             Endpoint::Listing => listing(),
+            Endpoint::Config => {
+                let rules = self.rules.load();
+                let told = config::told(&rules.origin, &self.reloads.get());
+                answer(StatusCode::OK, &told)
+            }
             Endpoint::Explain => self.explain(session).await,
         }
     }

@@ -19,7 +19,7 @@ use crate::{
     observe::{Observatory, ReloadStatus},
     policy::PolicySet,
     proxy::{
-        Gateway, Rules,
+        Gateway, Origin, Rules,
         response::Responder,
         upstream::{Failure, Upstream},
     },
@@ -144,6 +144,7 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     let reloader = Reloader::new(rules.clone(), values, metrics.clone(), reloads.clone());
     let admin = HttpServer::new_app(Admin {
         rules: rules.clone(),
+        reloads: reloads.clone(),
         token: admin_token,
         refused_log: BoundedLog::new(world.clock.clone()),
     });
@@ -248,7 +249,12 @@ pub fn rules_on_empty_counters(mut config: Config) -> Rules {
 
 /// What a configuration says about requests, decided on by `limiter`.
 fn rules(config: Config, limiter: Arc<Limiter>) -> Rules {
+    let origin = Origin {
+        fingerprint: config.values.fingerprint(),
+        settings: config.shown.0,
+    };
     Rules {
+        origin,
         clients: config.clients,
         responder: Responder::new(config.responses, limiter.policies()),
         limiter,

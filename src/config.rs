@@ -3,7 +3,7 @@
 //!
 //! In reading order: `tree` keeps the place of every word and `agree` has serde_yaml confirm it, `substitute`
 //! puts variables and files in, `section` and `field` read settings and collect every fault, `leaf` and
-//! `duration` say what words mean, `build` makes the settings, and [`ConfigError`] is what a person sees. What a setting does
+//! `duration` say what words mean, `build` makes the settings, and [`ConfigError`] is what a person sees of it, or [`Shown`]. What a setting does
 //! is its component's: each owns its `Settings`. `watch` sees when files change. Nothing here reads the environment.
 
 mod agree;
@@ -14,6 +14,7 @@ mod error;
 mod field;
 mod leaf;
 mod section;
+mod shown;
 mod substitute;
 mod tree;
 mod values;
@@ -24,10 +25,11 @@ use std::{collections::HashSet, fs::File, io::Read as _, path};
 pub use consumers::{ConsumersSettings, consumer_name};
 pub use error::{ConfigError, Fault, Path, Place, Problem};
 pub use leaf::{Choice, name};
+pub use shown::Shown;
 pub use substitute::{Environment, Files, VariableError};
 pub use values::{Values, needs_restart};
 
-use self::section::NamedFiles;
+use self::{section::NamedFiles, tree::Node, values::Told};
 use crate::{
     admin::AdminToken,
     limiter::{LimiterSettings, LineSettings},
@@ -78,6 +80,8 @@ pub struct Config {
     pub warnings: Vec<String>,
     /// What it was read from.
     pub values: Values,
+    /// The same, as it may be shown.
+    pub shown: Shown,
 }
 
 /// How log lines are written.
@@ -154,6 +158,8 @@ struct Around<'a> {
 
 /// What one file holds, if it is a mapping, and what is wrong with it, which may be nothing.
 struct Reading<T> {
+    /// What it says, unless it is no YAML.
+    tree: Option<Node>,
     built: Option<T>,
     values: Values,
     error: ConfigError,
@@ -200,7 +206,9 @@ fn parse(
     }
     if error.faults.is_empty() && error.named.is_empty() {
         let files = error.files;
+        let shown = reading.tree.map(|tree| Shown::of(&tree, &values));
         Ok(Config {
+            shown: shown.unwrap_or_default(),
             values,
             files,
             ..config
@@ -223,6 +231,7 @@ fn load_consumers(
         Ok(text) => text,
         Err(problem) => {
             return Reading {
+                tree: None,
                 built: None,
                 values: Values::default(),
                 error: whole_file(&name, problem),
@@ -230,7 +239,7 @@ fn load_consumers(
         }
     };
     let path = Path::default().key("identity").key("consumers");
-    values.add(&path.key("content"), &text, false);
+    values.add(&path.key("content"), &text, Told::Change);
     let plans = config.policies.iter();
     let plans = plans.flat_map(|policy| policy.tiers.plans()).cloned();
     let plans = plans.collect();
@@ -248,6 +257,7 @@ fn parse_file<T>(
     build: impl FnOnce(&mut section::Section<'_>) -> T,
 ) -> Reading<T> {
     let failed = |error| Reading {
+        tree: None,
         built: None,
         values: Values::default(),
         error,
@@ -284,6 +294,7 @@ fn parse_file<T>(
     let built = reading.root(&tree, build);
     let (faults, values, files) = reading.finish();
     Reading {
+        tree: Some(tree),
         built,
         values,
         error: with(faults, files),

@@ -54,6 +54,17 @@ pub struct Rules {
     pub limiter: Arc<Limiter>,
     /// What clients read.
     pub responder: Responder,
+    /// What operators are told that all of it was made from.
+    pub origin: Origin,
+}
+
+/// The configuration that rules were made from.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The same wherever the same configuration is in force.
+    pub fingerprint: String,
+    /// Its settings as they may be shown, policies in the order of the limiter's.
+    pub settings: serde_json::Value,
 }
 
 /// What is remembered of a request from one callback to the next.

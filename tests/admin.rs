@@ -1,9 +1,16 @@
 //! What operators ask a running proxy: who is answered, and what with. `POST /explain` has a module of its own.
 
 use reqwest::{Method, RequestBuilder, Response};
-use serde_json::Value;
+use serde_json::{Value, json};
+use slidegate::{clock::Clock, config::Config};
 
-use crate::support::{app::App, upstream::Upstream, wire::Wire};
+use crate::support::{
+    app::App,
+    binary::{Binary, text},
+    redis::eventually,
+    upstream::Upstream,
+    wire::Wire,
+};
 
 const TOKEN: &str = "hunter2hunter2hunter2";
 
@@ -55,7 +62,7 @@ async fn what_can_be_asked_is_listed_and_what_can_not_is_told() {
     let (status, listed) = live.ask("GET", "/").await;
     assert_eq!(status, 200);
     let listed = listed.as_array().expect("a list");
-    assert!(listed.len() >= 2, "{listed:?}");
+    assert!(listed.len() >= 3, "{listed:?}");
     for endpoint in listed {
         let path = endpoint["path"].as_str().expect("a path");
         let methods = endpoint["methods"].as_str().expect("methods");
@@ -115,8 +122,12 @@ async fn a_page_in_a_browser_gets_no_answer_and_changes_nothing() {
         ("sec-fetch-site", "same-site"),
     ] {
         // What a form can send, and a preflight.
-        for method in ["GET", "POST", "OPTIONS"] {
-            let request = live.request(method, "/explain").header(header, value);
+        for (method, path) in [
+            ("POST", "/explain"),
+            ("GET", "/config"),
+            ("OPTIONS", "/explain"),
+        ] {
+            let request = live.request(method, path).header(header, value);
             let request = request.header("content-type", "text/plain");
             let response = sent(request.body("{\"request\": \"GET /\"}")).await;
             assert_eq!(response.status(), 403, "{method}, {header}: {value}");
@@ -149,11 +160,11 @@ async fn the_body_of_a_refused_request_is_not_taken_for_another_request() {
 
 #[tokio::test]
 async fn who_is_refused_is_told_in_the_log_ten_times_a_second_at_most() {
-    let binary = crate::support::binary::Binary::start_with_admin(&format!(
+    let binary = Binary::start_with_admin(&format!(
         "upstream: {{address: \"127.0.0.1:9\"}}\nadmin_token: {TOKEN}\n{POLICIES}"
     ));
     let url = format!("http://{}/", binary.admin.expect("it listens"));
-    let clock = slidegate::clock::Clock::system();
+    let clock = Clock::system();
     let started = clock.now().as_seconds();
     for _ in 0..100 {
         let response = reqwest::get(&url).await.expect("it answers");
@@ -167,7 +178,7 @@ async fn who_is_refused_is_told_in_the_log_ten_times_a_second_at_most() {
             .filter(|line| line.contains("admin_listen was refused"));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
-    crate::support::redis::eventually("a line is written", async || !refused().is_empty()).await;
+    eventually("a line is written", async || !refused().is_empty()).await;
     let lines = refused();
     assert!(
         lines.len() as u64 <= 10 * seconds,
@@ -176,4 +187,112 @@ async fn who_is_refused_is_told_in_the_log_ten_times_a_second_at_most() {
     );
     assert!(lines[0].contains("127.0.0.1:"), "{}", lines[0]);
     assert!(!binary.log().contains("hunter2"));
+}
+
+/// A configuration with secrets in every setting that may hold one, in two halves, since not all go together.
+fn with_secrets(store: &str, folder: &std::path::Path) -> Config {
+    let path = folder.join("config.yaml");
+    let secret = folder.join("secret");
+    std::fs::write(&secret, "/hunter2\n").expect("written");
+    let yaml = format!(
+        "upstream: {{address: \"127.0.0.1:9\"}}
+threads: 1
+admin_token: \"${{TOKEN}}\"
+identity: {{secret: \"${{SECRET}}\"}}
+store: {store}
+log: {{level: \"${{LEVEL:-warn}}\"}}
+responses:
+policies:
+  - name: p
+    match:
+      path: [\"${{file:{}}}\", /open]
+      header: [authorization=hunter2, x-debug]
+    limits: [3/366d]
+    take_back_5xx: true
+    cost: \"2\"
+",
+        text(&secret)
+    );
+    std::fs::write(&path, yaml).expect("written");
+    let env = |name: &str| match name {
+        "TOKEN" => Some(TOKEN.to_owned()),
+        "SECRET" | "PASSWORD" => Some("hunter2".to_owned()),
+        _ => None,
+    };
+    Config::load(&path, &env).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[tokio::test]
+async fn the_configuration_in_force_is_shown_and_no_secret_of_it() {
+    for store in [
+        "{url: \"redis://:hunter2@127.0.0.1:1\"}",
+        "{url: \"redis://m\", password: \"${PASSWORD}\", sentinel: {addresses: [\"127.0.0.1:1\"], password: hunter2}}",
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let app = App::start_config(with_secrets(store, folder.path()));
+        let client = reqwest::Client::new();
+        for path in ["/config"] {
+            let request = client.get(format!("http://{}{path}", app.admin));
+            let request = request.header("authorization", format!("Bearer {TOKEN}"));
+            let (status, told) = told(request).await;
+            assert_eq!(status, 200);
+            assert!(!told.to_string().contains("hunter2"), "{told}");
+            let settings = &told["settings"];
+            let policy = json!({
+                "name": "p",
+                "match": {"path": ["***", "/open"], "header": ["authorization=***", "x-debug"]},
+                "limits": ["3/366d"],
+                "take_back_5xx": true,
+                "cost": "2",
+            });
+            assert_eq!(settings["policies"], json!([policy]));
+            assert_eq!(settings["threads"], 1);
+            assert_eq!(settings["responses"], json!({}));
+            assert_eq!(settings["log"]["level"], "warn");
+            assert_eq!(settings["upstream"]["address"], "127.0.0.1:9");
+            for secret in ["/admin_token", "/identity/secret", "/store/url"] {
+                assert_eq!(settings.pointer(secret), Some(&json!("***")), "{secret}");
+            }
+            let fingerprint = told["fingerprint"].as_str().expect("text");
+            let series = format!("slidegate_config_info{{fingerprint=\"{fingerprint}\"}}");
+            assert_eq!(app.metric(&series).await, 1.0);
+            assert_eq!(told["refused"], Value::Null);
+            assert_eq!(told["waiting_for_restart"], json!({}));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reload_is_told_with_what_waits_for_a_restart_or_was_refused() {
+    let upstream = "upstream: {address: \"127.0.0.1:9\"}";
+    let start = format!("{upstream}\nthreads: 1\npolicies: [{{name: p, limits: [3/366d]}}]");
+    let live = Live {
+        app: App::start(&start),
+        client: reqwest::Client::new(),
+        _upstream: Upstream::start(),
+    };
+    let first = live.ask("GET", "/config").await.1;
+    let other = "threads: 2\nlog: {level: warn}\npolicies: [{name: p, limits: [4/366d]}]";
+    live.app.reload(&format!("{upstream}\n{other}")).await;
+    let (_, told) = live.ask("GET", "/config").await;
+    assert_eq!(told["settings"]["policies"][0]["limits"][0], "4/366d");
+    let waiting = json!({"threads": "1", "log.level": null});
+    assert_eq!(told["waiting_for_restart"], waiting);
+    assert_ne!(told["fingerprint"], first["fingerprint"]);
+
+    live.app.reload("policies: [{name: P, limits: []}]").await;
+    let (_, refused) = live.ask("GET", "/config").await;
+    assert_eq!(refused["settings"], told["settings"]);
+    assert_eq!(refused["fingerprint"], told["fingerprint"]);
+    assert_eq!(refused["refused"]["faults"], 3, "{refused}");
+    let first = refused["refused"]["first"][0].as_str().expect("text");
+    assert!(
+        first.starts_with("test.yaml:1:1: upstream.address: missing"),
+        "{first}"
+    );
+
+    live.app.reload(&start).await;
+    let (_, told) = live.ask("GET", "/config").await;
+    assert_eq!(told["refused"], Value::Null);
+    assert_eq!(told["waiting_for_restart"], json!({}));
 }

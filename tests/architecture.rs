@@ -41,7 +41,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ),
     ("observe", &["limiter", "metrics", "server"]),
     ("explain", &["limiter", "policy", "proxy", "ratelimit"]),
-    ("admin", &["bounded_log", "explain", "proxy"]),
+    ("admin", &["bounded_log", "explain", "observe", "proxy"]),
     (
         "config",
         &[

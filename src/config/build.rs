@@ -20,7 +20,7 @@ use std::num::NonZeroU32;
 
 use self::matching::Earlier;
 use super::{
-    Config, LogSettings,
+    Config, LogSettings, Shown,
     leaf::{Choice, Rejected, choice, decimal, integer},
     section::Section,
     values::Values,
@@ -73,6 +73,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         warnings,
         files: Vec::new(),
         values: Values::default(),
+        shown: Shown::default(),
     })
 }
 

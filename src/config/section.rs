@@ -12,7 +12,7 @@ use super::{
     leaf::{Rejected, nearest},
     substitute::{Environment, Files},
     tree::{Entry, Node},
-    values::Values,
+    values::{Told, Values},
 };
 
 /// What is shared while one file is read.
@@ -69,8 +69,8 @@ impl<'a> Reading<'a> {
     }
 
     /// Remembers the value of a setting.
-    pub fn value(&self, path: &Path, text: &str, secret: bool) {
-        self.values.borrow_mut().add(path, text, secret);
+    pub fn value(&self, path: &Path, text: &str, told: Told) {
+        self.values.borrow_mut().add(path, text, told);
     }
 
     /// Adds a fault.

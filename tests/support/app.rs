@@ -42,6 +42,11 @@ impl App {
     /// Starts it with the configuration in a file, and the files that this one names.
     pub fn start_file(path: &Path) -> Self {
         let config = Config::load(path, &|_| None).unwrap_or_else(|error| panic!("{error}"));
+        Self::start_config(config)
+    }
+
+    /// Starts it with a configuration that was read.
+    pub fn start_config(config: Config) -> Self {
         Self::start_with(config, Clock::system())
     }
 
@@ -83,7 +88,8 @@ impl App {
         self.take(Config::load(path, &|_| None)).await;
     }
 
-    async fn take(&self, read: Result<Config, ConfigError>) {
+    /// Gives it what was read of a configuration, and waits until it has taken it.
+    pub async fn take(&self, read: Result<Config, ConfigError>) {
         let taken = async || {
             let exposition = self.metrics().await;
             ["applied", "unchanged", "refused"]

@@ -83,4 +83,5 @@ const CONSUMERS: List<String> = List {
     example: "[acme]",
     parse: |text| consumer_name(text).map(str::to_owned),
     covers: String::eq,
+    told: str::to_owned,
 };

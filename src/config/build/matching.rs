@@ -10,6 +10,7 @@ use crate::{
     config::{
         leaf::{Choice, Rejected},
         section::Section,
+        shown::HIDDEN,
     },
     policy::{Apply, Cidr, Conditions, HeaderPattern, HostPattern, MatchRule, Mode, PathPattern},
 };
@@ -116,6 +117,8 @@ pub struct List<T> {
     pub example: &'static str,
     pub parse: fn(&str) -> Result<T, Rejected>,
     pub covers: fn(&T, &T) -> bool,
+    /// What of it is shown where the configuration is.
+    pub told: fn(&str) -> String,
 }
 
 impl<T: Display + Clone + PartialEq> List<T> {
@@ -126,7 +129,7 @@ impl<T: Display + Clone + PartialEq> List<T> {
         let has = section.has(self.key);
         let read = section.list(self.key, self.example, |item| {
             given += 1;
-            item.word(|text| {
+            item.word_told(self.told, |text| {
                 let value = (self.parse)(text)?;
                 self.conflict(&value, &seen, wanted)?;
                 seen.push(value.clone());
@@ -206,6 +209,7 @@ const HOSTS: List<HostPattern> = List {
     example: "[api.example.com, \"*.example.org\"]",
     parse: from_str::<HostPattern>,
     covers: HostPattern::covers,
+    told: str::to_owned,
 };
 
 pub const PATHS: List<PathPattern> = List {
@@ -213,6 +217,7 @@ pub const PATHS: List<PathPattern> = List {
     example: "[/login, /api/**, /users/*/avatar]",
     parse: from_str::<PathPattern>,
     covers: PathPattern::covers,
+    told: str::to_owned,
 };
 
 const METHODS: List<Method> = List {
@@ -220,6 +225,7 @@ const METHODS: List<Method> = List {
     example: "[POST, PUT]",
     parse: method,
     covers: Method::eq,
+    told: str::to_owned,
 };
 
 const HEADERS: List<HeaderPattern> = List {
@@ -227,6 +233,11 @@ const HEADERS: List<HeaderPattern> = List {
     example: "[x-plan=gold, x-debug]",
     parse: header,
     covers: HeaderPattern::covers,
+    // A value may be a credential.
+    told: |text| match text.split_once('=') {
+        Some((name, _)) => format!("{name}={HIDDEN}"),
+        None => text.to_owned(),
+    },
 };
 
 pub const CLIENTS: List<Cidr> = List {
@@ -234,4 +245,5 @@ pub const CLIENTS: List<Cidr> = List {
     example: "[10.0.0.0/8, 192.0.2.7]",
     parse: from_str::<Cidr>,
     covers: |wide: &Cidr, narrow: &Cidr| wide.covers(*narrow),
+    told: str::to_owned,
 };
