@@ -2,6 +2,7 @@
 //!
 //! - `GET /`: what can be asked.
 //! - `GET /config`: the configuration in force, without what is secret.
+//! - `GET /policies`: each policy, and what has come of it so far.
 //! - `POST /explain`: what would become of a request now, by the counters as they are. The body is a [`Question`]
 //!   in JSON; nothing is charged, and no metric or cache notices.
 //!
@@ -9,6 +10,7 @@
 
 mod config;
 mod guard;
+mod policies;
 mod token;
 
 use std::{sync::Arc, time::Duration};
@@ -26,6 +28,7 @@ use self::guard::Refused;
 use crate::{
     bounded_log::BoundedLog,
     explain::{self, Question},
+    limiter::StoreStatus,
     observe::ReloadStatus,
     proxy::Rules,
 };
@@ -34,6 +37,8 @@ use crate::{
 pub struct Admin {
     /// What is in force.
     pub rules: Arc<ArcSwap<Rules>>,
+    /// How the store is.
+    pub store: StoreStatus,
     /// Whether the configuration in force is the one in the file.
     pub reloads: ReloadStatus,
     /// What each request must show; `None` where only this machine can ask.
@@ -47,11 +52,12 @@ pub struct Admin {
 enum Endpoint {
     Listing,
     Config,
+    Policies,
     Explain,
 }
 
 impl Endpoint {
-    const ALL: [Self; 3] = [Self::Listing, Self::Config, Self::Explain];
+    const ALL: [Self; 4] = [Self::Listing, Self::Config, Self::Policies, Self::Explain];
 
     fn of(path: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
@@ -62,6 +68,7 @@ impl Endpoint {
         match self {
             Self::Listing => "/",
             Self::Config => "/config",
+            Self::Policies => "/policies",
             Self::Explain => "/explain",
         }
     }
@@ -69,7 +76,7 @@ impl Endpoint {
     /// As in the header `allow`.
     const fn methods(self) -> &'static str {
         match self {
-            Self::Listing | Self::Config => "GET, HEAD",
+            Self::Listing | Self::Config | Self::Policies => "GET, HEAD",
             Self::Explain => "POST",
         }
     }
@@ -84,6 +91,7 @@ impl Endpoint {
         match self {
             Self::Listing => "what can be asked",
             Self::Config => "the configuration in force, without what is secret",
+            Self::Policies => "each policy, and what has come of it so far",
             Self::Explain => "what would become of a request, which is described in the body",
         }
     }
@@ -126,6 +134,10 @@ impl Admin {
             Endpoint::Config => {
                 let rules = self.rules.load();
                 let told = config::told(&rules.origin, &self.reloads.get());
+                answer(StatusCode::OK, &told)
+            }
+            Endpoint::Policies => {
+                let told = policies::told(&self.rules.load(), &self.store);
                 answer(StatusCode::OK, &told)
             }
             Endpoint::Explain => self.explain(session).await,

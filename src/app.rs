@@ -144,6 +144,7 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     let reloader = Reloader::new(rules.clone(), values, metrics.clone(), reloads.clone());
     let admin = HttpServer::new_app(Admin {
         rules: rules.clone(),
+        store: store.clone(),
         reloads: reloads.clone(),
         token: admin_token,
         refused_log: BoundedLog::new(world.clock.clone()),

@@ -30,7 +30,7 @@ use self::{
 use crate::{
     bounded_log::{FoldedLog, LINES_PER_SECOND},
     clock::{self, Clock},
-    metrics::{DecidedBy, Metrics, PolicyMetrics},
+    metrics::{DecidedBy, Metrics, PolicyCounts, PolicyMetrics},
     policy::{Asked, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
     ratelimit::Decision,
     store::{Action, At, Demand, Group, GroupReply, Health, MemoryStore, Store, StoreError},
@@ -132,6 +132,19 @@ impl StoreStatus {
     pub fn health(&self) -> Health {
         self.0.store.health()
     }
+
+    /// Whether it is somebody else, reached over a network.
+    pub fn is_remote(&self) -> bool {
+        self.0.store.is_remote()
+    }
+
+    /// How many counters this process holds: the store's, or those of failure mode `local`.
+    pub fn counters_here(&self) -> usize {
+        match &self.0.store {
+            Store::Memory(store) => store.counters(),
+            Store::Redis(_) => self.0.local.counters(),
+        }
+    }
 }
 
 /// Whether a check charges.
@@ -199,6 +212,12 @@ impl Limiter {
     /// The policies it decides by.
     pub fn policies(&self) -> &Arc<PolicySet> {
         &self.policies
+    }
+
+    /// What was counted so far of the policy in this place.
+    pub fn counted(&self, policy: usize) -> PolicyCounts {
+        self.counted
+            .so_far(policy, &self.policies.policies()[policy])
     }
 
     /// How its store is, and goes on to be when other policies have taken the place of these.

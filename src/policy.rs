@@ -168,6 +168,17 @@ pub enum FailureMode {
     Deny,
 }
 
+impl FailureMode {
+    /// The word in YAML.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// A policy that asks about a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {

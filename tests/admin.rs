@@ -32,6 +32,15 @@ impl Live {
         }
     }
 
+    /// Sends a request through the proxy, and returns its status.
+    async fn status(&self, headers: &[(&str, &str)]) -> u16 {
+        let mut request = self.client.get(self.app.url("/"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        sent(request).await.status().as_u16()
+    }
+
     fn request(&self, method: &str, path: &str) -> RequestBuilder {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let url = format!("http://{}{path}", self.app.admin);
@@ -62,7 +71,7 @@ async fn what_can_be_asked_is_listed_and_what_can_not_is_told() {
     let (status, listed) = live.ask("GET", "/").await;
     assert_eq!(status, 200);
     let listed = listed.as_array().expect("a list");
-    assert!(listed.len() >= 3, "{listed:?}");
+    assert!(listed.len() >= 4, "{listed:?}");
     for endpoint in listed {
         let path = endpoint["path"].as_str().expect("a path");
         let methods = endpoint["methods"].as_str().expect("methods");
@@ -124,7 +133,7 @@ async fn a_page_in_a_browser_gets_no_answer_and_changes_nothing() {
         // What a form can send, and a preflight.
         for (method, path) in [
             ("POST", "/explain"),
-            ("GET", "/config"),
+            ("GET", "/policies"),
             ("OPTIONS", "/explain"),
         ] {
             let request = live.request(method, path).header(header, value);
@@ -231,12 +240,17 @@ async fn the_configuration_in_force_is_shown_and_no_secret_of_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let app = App::start_config(with_secrets(store, folder.path()));
         let client = reqwest::Client::new();
-        for path in ["/config"] {
+        for path in ["/config", "/policies"] {
             let request = client.get(format!("http://{}{path}", app.admin));
             let request = request.header("authorization", format!("Bearer {TOKEN}"));
             let (status, told) = told(request).await;
             assert_eq!(status, 200);
             assert!(!told.to_string().contains("hunter2"), "{told}");
+            if path == "/policies" {
+                let matches = &told["policies"][0]["match"];
+                assert_eq!(matches["path"], json!(["***", "/open"]), "{told}");
+                continue;
+            }
             let settings = &told["settings"];
             let policy = json!({
                 "name": "p",
@@ -295,4 +309,62 @@ async fn a_reload_is_told_with_what_waits_for_a_restart_or_was_refused() {
     let (_, told) = live.ask("GET", "/config").await;
     assert_eq!(told["refused"], Value::Null);
     assert_eq!(told["waiting_for_restart"], json!({}));
+}
+
+#[tokio::test]
+async fn policies_are_told_with_their_limits_and_what_has_come_of_them() {
+    let live = Live::new(
+        "policies:
+  - name: per-key
+    match: {method: [GET], not: {path: [/health]}}
+    identifier: [header:x-api-key, client_ip]
+    limits: [5/366d, 9/365d]
+    overrides: [{client_ip: [203.0.113.7, 203.0.113.8], limits: [1/1m]}]
+    failure_mode: deny
+  - {name: trial, limits: [2/366d], mode: shadow, charge_on: [200], missing_identifier: deny, identifier: [header:a]}",
+    );
+    for _ in 0..6 {
+        live.status(&[("x-api-key", "hunter2"), ("a", "b")]).await;
+    }
+    live.status(&[]).await;
+    let (status, told) = live.ask("GET", "/policies").await;
+    assert_eq!(status, 200);
+    assert!(!told.to_string().contains("hunter2"), "{told}");
+    let store = json!({"kind": "memory", "away": false, "next_probe_ms": 0, "waiting": 0, "counters_here": 5});
+    assert_eq!(told["store"], store);
+    let limit = |name: &str, limit: &str, quota: u64, days: u64| json!({"name": name, "limit": limit, "quota": quota, "window_seconds": days * 86_400, "algorithm": "sliding_window_counter"});
+    let minute = json!({"name": "per-key", "limit": "1/1m", "quota": 1, "window_seconds": 60, "algorithm": "sliding_window_counter"});
+    let (none, one) = (
+        json!({"allow": 0, "deny": 0}),
+        json!({"allow": 1, "deny": 0}),
+    );
+    let expected = json!({
+        "policy": "per-key",
+        "match": {"method": ["GET"], "not": {"path": ["/health"]}},
+        "identifier": ["header:x-api-key", "client_ip"],
+        "missing_identifier": null,
+        "limits": [limit("per-key-366d", "5/366d", 5, 366), limit("per-key-365d", "9/365d", 9, 365)],
+        "plans": {},
+        "overrides": [{"clients": 2, "limits": [minute]}],
+        "cost": 1,
+        "cost_header": null,
+        "charge": {"at": "request", "take_back_5xx": false},
+        "mode": "enforce",
+        "failure_mode": "deny",
+        "live": {
+            "decisions": {"store": {"allow": 6, "deny": 1}, "denial_cache": none, "local": none, "failure_mode": none},
+            "near_limit": {"0.90-0.95": none, "0.95-1.00": none, "1.00-1.05": {"allow": 0, "deny": 1}, "1.05-1.10": none},
+            "identified": {"header:x-api-key": 6, "client_ip": 1},
+        },
+    });
+    assert_eq!(told["policies"][0], expected, "{:#}", told["policies"][0]);
+    let trial = &told["policies"][1];
+    assert_eq!(trial["match"], Value::Null);
+    assert_eq!(
+        trial["charge"],
+        json!({"at": "response", "statuses": [200]})
+    );
+    assert_eq!(trial["missing_identifier"], "deny");
+    assert_eq!(trial["live"]["identified"], json!({"header:a": 6}));
+    assert_ne!(trial["live"]["near_limit"]["1.00-1.05"], one);
 }

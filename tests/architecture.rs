@@ -41,7 +41,19 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ),
     ("observe", &["limiter", "metrics", "server"]),
     ("explain", &["limiter", "policy", "proxy", "ratelimit"]),
-    ("admin", &["bounded_log", "explain", "observe", "proxy"]),
+    (
+        "admin",
+        &[
+            "bounded_log",
+            "explain",
+            "limiter",
+            "metrics",
+            "observe",
+            "policy",
+            "proxy",
+            "store",
+        ],
+    ),
     (
         "config",
         &[

@@ -179,10 +179,7 @@ impl Choice for Mode {
     const ALL: &'static [Self] = &[Self::Enforce, Self::Shadow];
 
     fn name(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Shadow => "shadow",
-        }
+        Self::name(self)
     }
 }
 
@@ -190,10 +187,6 @@ impl Choice for FailureMode {
     const ALL: &'static [Self] = &[Self::Local, Self::Allow, Self::Deny];
 
     fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        }
+        Self::name(self)
     }
 }
