@@ -3,6 +3,7 @@
 //! - `GET /`: what can be asked.
 //! - `GET /config`: the configuration in force, without what is secret.
 //! - `GET /policies`: each policy, and what has come of it so far.
+//! - `GET` and `DELETE /identifiers/<identifier>`: what the store holds of one client, and its deletion.
 //! - `POST /explain`: what would become of a request now, by the counters as they are. The body is a [`Question`]
 //!   in JSON; nothing is charged, and no metric or cache notices.
 //!
@@ -10,6 +11,7 @@
 
 mod config;
 mod guard;
+mod identifiers;
 mod policies;
 mod token;
 
@@ -24,7 +26,10 @@ use serde_json::json;
 
 pub use token::{AdminToken, ParseAdminTokenError};
 
-use self::guard::Refused;
+use self::{
+    guard::Refused,
+    identifiers::{Selection, SelectionError},
+};
 use crate::{
     bounded_log::BoundedLog,
     explain::{self, Question},
@@ -53,13 +58,23 @@ enum Endpoint {
     Listing,
     Config,
     Policies,
+    Identifiers,
     Explain,
 }
 
 impl Endpoint {
-    const ALL: [Self; 4] = [Self::Listing, Self::Config, Self::Policies, Self::Explain];
+    const ALL: [Self; 5] = [
+        Self::Listing,
+        Self::Config,
+        Self::Policies,
+        Self::Identifiers,
+        Self::Explain,
+    ];
 
     fn of(path: &str) -> Option<Self> {
+        if path.starts_with(IDENTIFIERS) {
+            return Some(Self::Identifiers);
+        }
         let mut all = Self::ALL.into_iter();
         all.find(|endpoint| endpoint.path() == path)
     }
@@ -69,6 +84,7 @@ impl Endpoint {
             Self::Listing => "/",
             Self::Config => "/config",
             Self::Policies => "/policies",
+            Self::Identifiers => "/identifiers/<identifier>",
             Self::Explain => "/explain",
         }
     }
@@ -77,6 +93,7 @@ impl Endpoint {
     const fn methods(self) -> &'static str {
         match self {
             Self::Listing | Self::Config | Self::Policies => "GET, HEAD",
+            Self::Identifiers => "GET, HEAD, DELETE",
             Self::Explain => "POST",
         }
     }
@@ -92,6 +109,9 @@ impl Endpoint {
             Self::Listing => "what can be asked",
             Self::Config => "the configuration in force, without what is secret",
             Self::Policies => "each policy, and what has come of it so far",
+            Self::Identifiers => {
+                "what the store holds of one client, by ?policy=<name> or all; DELETE deletes it"
+            }
             Self::Explain => "what would become of a request, which is described in the body",
         }
     }
@@ -139,6 +159,16 @@ impl Admin {
             Endpoint::Policies => {
                 let told = policies::told(&self.rules.load(), &self.store);
                 answer(StatusCode::OK, &told)
+            }
+            Endpoint::Identifiers => {
+                let deletes = request.method == Method::DELETE;
+                let rules = self.rules.load_full();
+                let told = match Selection::of(&request.uri, &rules.limiter) {
+                    Ok(selection) if deletes => selection.forget(&rules.limiter).await,
+                    Ok(selection) => selection.inspect(&rules.limiter).await,
+                    Err(error) => Err(error),
+                };
+                told.map_or_else(unselected, |told| answer(StatusCode::OK, &told))
             }
             Endpoint::Explain => self.explain(session).await,
         }
@@ -216,6 +246,10 @@ async fn body(session: &mut ServerSession) -> Result<Vec<u8>, Response<Vec<u8>>>
     }
 }
 
+fn unselected(error: SelectionError) -> Response<Vec<u8>> {
+    failed(error.status(), &error.to_string())
+}
+
 fn failed(status: StatusCode, why: &str) -> Response<Vec<u8>> {
     answer(status, &json!({"error": why}))
 }
@@ -239,6 +273,9 @@ fn answer(status: StatusCode, told: &impl Serialize) -> Response<Vec<u8>> {
     headers.insert(header::CONTENT_LENGTH, length.into());
     response
 }
+
+/// What paths of clients begin with.
+const IDENTIFIERS: &str = "/identifiers/";
 
 /// More than the head of any request that is worth a question.
 const MAX_BODY: usize = 64 << 10;

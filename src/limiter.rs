@@ -76,6 +76,7 @@ pub struct Limiter {
     counted: PolicyMetrics,
     /// `None` where it is off, where asking the store is as cheap, or where counts do not only grow.
     denials: Option<DenialCache>,
+    denial_cache: Duration,
     expected_replicas: u32,
     shared: Arc<Shared>,
 }
@@ -204,6 +205,7 @@ impl Limiter {
             policies,
             counted,
             denials,
+            denial_cache: settings.denial_cache,
             expected_replicas: settings.expected_replicas.get(),
             shared,
         }
@@ -212,6 +214,11 @@ impl Limiter {
     /// The policies it decides by.
     pub fn policies(&self) -> &Arc<PolicySet> {
         &self.policies
+    }
+
+    /// How long it may deny a client after the store has forgotten it.
+    pub fn denial_cache(&self) -> Duration {
+        self.denial_cache
     }
 
     /// What was counted so far of the policy in this place.

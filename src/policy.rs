@@ -406,6 +406,14 @@ impl PolicySet {
         }
     }
 
+    /// As whom the client is counted that has this identifier: an address stands for its group.
+    pub fn grouped(&self, identifier: Identifier) -> Identifier {
+        match identifier {
+            Identifier::Address(address) => self.hasher.client(Client::Address(address)),
+            Identifier::Hash(_) | Identifier::Unix => identifier,
+        }
+    }
+
     /// The limits that a policy asks by.
     pub fn limits(&self, asked: &Asked) -> &[NamedLimit] {
         self.policies[asked.policy].tiers.limits(asked.tier)

@@ -6,8 +6,8 @@ use slidegate::{clock::Clock, config::Config};
 
 use crate::support::{
     app::App,
-    binary::{Binary, text},
-    redis::eventually,
+    binary::{Binary, file, output, text},
+    redis::{RedisServer, eventually},
     upstream::Upstream,
     wire::Wire,
 };
@@ -71,7 +71,7 @@ async fn what_can_be_asked_is_listed_and_what_can_not_is_told() {
     let (status, listed) = live.ask("GET", "/").await;
     assert_eq!(status, 200);
     let listed = listed.as_array().expect("a list");
-    assert!(listed.len() >= 4, "{listed:?}");
+    assert!(listed.len() >= 5, "{listed:?}");
     for endpoint in listed {
         let path = endpoint["path"].as_str().expect("a path");
         let methods = endpoint["methods"].as_str().expect("methods");
@@ -121,6 +121,9 @@ async fn a_token_is_wanted_of_every_request_where_there_is_one() {
 #[tokio::test]
 async fn a_page_in_a_browser_gets_no_answer_and_changes_nothing() {
     let live = Live::new(POLICIES);
+    for _ in 0..3 {
+        assert_eq!(live.status(&[]).await, 200);
+    }
     // The name of the page leads to this machine.
     let rebound = live.request("GET", "/").header("host", "evil.example:9465");
     assert_eq!(told(rebound).await.0, 403);
@@ -134,7 +137,8 @@ async fn a_page_in_a_browser_gets_no_answer_and_changes_nothing() {
         for (method, path) in [
             ("POST", "/explain"),
             ("GET", "/policies"),
-            ("OPTIONS", "/explain"),
+            ("DELETE", "/identifiers/127.0.0.1"),
+            ("OPTIONS", "/identifiers/127.0.0.1"),
         ] {
             let request = live.request(method, path).header(header, value);
             let request = request.header("content-type", "text/plain");
@@ -145,6 +149,7 @@ async fn a_page_in_a_browser_gets_no_answer_and_changes_nothing() {
             assert_eq!(allows.next(), None);
         }
     }
+    assert_eq!(live.status(&[]).await, 429, "nothing was deleted");
 }
 
 /// A page decides what its form sends, but not its origin: the body must not become a request without one.
@@ -367,4 +372,156 @@ async fn policies_are_told_with_their_limits_and_what_has_come_of_them() {
     assert_eq!(trial["missing_identifier"], "deny");
     assert_eq!(trial["live"]["identified"], json!({"header:a": 6}));
     assert_ne!(trial["live"]["near_limit"]["1.00-1.05"], one);
+}
+
+/// What the command prints, and what the proxy answers, but for the moment.
+fn without_moments(mut told: Value) -> Value {
+    for list in ["policies", "deleted"] {
+        let policies = told.get_mut(list).and_then(Value::as_array_mut);
+        for policy in policies.into_iter().flatten() {
+            for limit in policy["limits"].as_array_mut().expect("limits") {
+                for moment in ["now_ms", "next_unit_ms"] {
+                    assert!(limit[moment].is_u64() || limit[moment].is_null());
+                    limit[moment] = Value::Null;
+                }
+            }
+        }
+    }
+    told
+}
+
+#[tokio::test]
+async fn one_client_is_looked_up_as_by_the_command_and_freed_at_once() {
+    let redis = RedisServer::start();
+    let rest = format!(
+        "store: {{url: \"{}\", budget: 10s, denial_cache: 1m}}
+policies:
+  - {{name: per-key, identifier: [header:x-api-key], limits: [2/366d, 9/365d]}}
+  - {{name: per-ip, limits: [100/366d], mode: shadow}}",
+        redis.url()
+    );
+    let live = Live::new(&rest);
+    live.app.store_decides().await;
+    let key = [("x-api-key", "hunter2")];
+    for expected in [200, 200, 429, 429] {
+        assert_eq!(live.status(&key).await, expected);
+    }
+    let question = json!({"request": "GET /", "headers": ["X-API-Key: hunter2"]});
+    let explained = live.request("POST", "/explain").body(question.to_string());
+    let (_, explained) = told(explained).await;
+    let identifier = &explained["policies"][0]["identifier"];
+    let identifier = identifier.as_str().expect("text").to_owned();
+    let path = format!("/identifiers/{identifier}");
+    let (status, found) = live.ask("GET", &path).await;
+    assert_eq!(status, 200, "{found}");
+    let config = file(&format!("upstream: {{address: \"app:1\"}}\n{rest}"));
+    let arguments = [
+        "inspect",
+        "--json",
+        "--config",
+        text(config.path()),
+        "--identifier",
+    ];
+    let printed = output(&[&arguments[..], &[&identifier]].concat()).stdout;
+    let printed: Value = serde_json::from_slice(&printed).expect("JSON");
+    assert_eq!(without_moments(found.clone()), without_moments(printed));
+    assert_eq!(found["policies"][0]["limits"][0]["current"], 2);
+
+    let (status, deleted) = live.ask("DELETE", &path).await;
+    assert_eq!(status, 200, "{deleted}");
+    let held = without_moments(found)["policies"].clone();
+    let expected = json!({"identifier": identifier, "deleted": held, "denial_cache_ms": 60_000});
+    assert_eq!(without_moments(deleted), expected);
+    // This proxy's denial cache would deny it for a minute.
+    assert_eq!(live.status(&key).await, 200);
+}
+
+#[tokio::test]
+async fn a_client_is_named_as_in_logs_and_by_an_address_of_its_group_and_under_one_policy() {
+    let live = Live::new(
+        "policies:
+  - {name: per-key, identifier: [header:x-api-key], limits: [2/366d]}
+  - {name: per-ip, limits: [100/366d]}
+  - {name: again, limits: [50/366d]}",
+    );
+    assert_eq!(live.status(&[]).await, 200);
+    let hash = "0jNS3U2sIFZAFWrfXgW2jA";
+    for (path, identifier, policies) in [
+        (format!("/identifiers/{hash}"), hash, &["per-key"][..]),
+        (
+            "/identifiers/127.0.0.1".into(),
+            "127.0.0.1",
+            &["per-key", "per-ip", "again"],
+        ),
+        (
+            "/identifiers/127.0.0.1?policy=again".into(),
+            "127.0.0.1",
+            &["again"],
+        ),
+        (
+            "/identifiers/2001:db8:1:2::5?policy=again".into(),
+            "2001:db8:1:2::",
+            &["again"],
+        ),
+        (
+            "/identifiers/2001%3adb8%3A1%3A2%3A%3A?policy=again".into(),
+            "2001:db8:1:2::",
+            &["again"],
+        ),
+        ("/identifiers/unix?policy=again".into(), "unix", &["again"]),
+    ] {
+        let (status, told) = live.ask("GET", &path).await;
+        assert_eq!(status, 200, "{path}: {told}");
+        assert_eq!(told["identifier"], identifier);
+        let found = told["policies"].as_array().expect("a list").iter();
+        let found: Vec<_> = found.map(|policy| policy["policy"].as_str()).collect();
+        let expected: Vec<_> = policies.iter().map(|policy| Some(*policy)).collect();
+        assert_eq!(found, expected, "{path}");
+    }
+    for (path, expected) in [
+        ("/identifiers/", 400),
+        ("/identifiers/hunter2", 400),
+        ("/identifiers/%ff", 400),
+        ("/identifiers/127.0.0.1/", 400),
+        ("/identifiers/127.0.0.1?policy=hunter2", 404),
+        ("/identifiers/127.0.0.1?policy=again&policy=per-ip", 400),
+        ("/identifiers/127.0.0.1?hunter2", 400),
+        ("/identifiers/0jNS3U2sIFZAFWrfXgW2jA?policy=again", 404),
+        ("/identifiers", 404),
+    ] {
+        for method in ["GET", "DELETE"] {
+            let (status, told) = live.ask(method, path).await;
+            assert_eq!(status, expected, "{method} {path}: {told}");
+            assert!(!told.to_string().contains("hunter2"), "{told}");
+        }
+    }
+    let (_, untouched) = live.ask("GET", "/identifiers/127.0.0.1?policy=again").await;
+    assert_eq!(untouched["policies"][0]["limits"][0]["current"], 1);
+    let deleted = live
+        .ask("DELETE", "/identifiers/127.0.0.1?policy=again")
+        .await;
+    assert_eq!(deleted.1["deleted"][0]["limits"][0]["current"], 1);
+    let (_, left) = live.ask("GET", "/identifiers/127.0.0.1").await;
+    let current = |place: usize| left["policies"][place]["limits"][0]["current"].clone();
+    assert_eq!((current(1), current(2)), (json!(1), json!(0)));
+}
+
+/// What this proxy counts by itself while Redis is away is nobody else's to forget.
+#[tokio::test]
+async fn while_redis_is_away_a_client_is_freed_in_the_memory_of_this_proxy_and_told_that_it_is_half_done()
+ {
+    let redis = RedisServer::absent();
+    let live = Live::new(&format!(
+        "store: {{url: \"{}\"}}\npolicies: [{{name: p, limits: [1/366d]}}]",
+        redis.url()
+    ));
+    assert_eq!(live.status(&[]).await, 200);
+    assert_eq!(live.status(&[]).await, 429);
+    let (status, told) = live.ask("GET", "/identifiers/127.0.0.1").await;
+    assert_eq!(status, 503, "{told}");
+    let (status, told) = live.ask("DELETE", "/identifiers/127.0.0.1").await;
+    assert_eq!(status, 503, "{told}");
+    let why = told["error"].as_str().expect("text");
+    assert!(why.contains("counted by itself is deleted"), "{why}");
+    assert_eq!(live.status(&[]).await, 200);
 }

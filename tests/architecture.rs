@@ -41,11 +41,13 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ),
     ("observe", &["limiter", "metrics", "server"]),
     ("explain", &["limiter", "policy", "proxy", "ratelimit"]),
+    ("held", &["limiter", "policy", "store"]),
     (
         "admin",
         &[
             "bounded_log",
             "explain",
+            "held",
             "limiter",
             "metrics",
             "observe",
@@ -85,7 +87,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "app", "clock", "config", "explain", "limiter", "policy", "server", "store",
+            "app", "clock", "config", "explain", "held", "limiter", "policy", "server", "store",
         ],
     ),
 ];
