@@ -14,14 +14,18 @@ use tokio::sync::watch;
 
 use crate::{
     admin::Admin,
-    bounded_log::BoundedLog,
+    bounded_log::{BoundedLog, FoldedLog, LINES_PER_SECOND},
     clock::Clock,
     config::Config,
-    limiter::Limiter,
+    limiter::{Limiter, LimiterLogs},
     metrics::Metrics,
     observe::{Observatory, ReloadStatus},
     policy::PolicySet,
-    proxy::{Gateway, Rules, response::Responder, upstream::Upstream},
+    proxy::{
+        Gateway, Origin, Rules,
+        response::Responder,
+        upstream::{Failure, Upstream},
+    },
     server::{self, BindError, Readiness, RunningWorker, ServerSettings, Stop, Worker},
     store::{MemoryStore, RedisStore, Store},
 };
@@ -116,6 +120,12 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     let listeners = world.listeners;
     let (limiter, metrics) = open_limiter(&mut config, world.clock.clone(), &background);
     let store = limiter.store_status();
+    let failures = Arc::new(FoldedLog::new(world.clock.clone(), LINES_PER_SECOND));
+    let logs = Logs {
+        limiter: limiter.logs(),
+        failures: failures.clone(),
+    };
+    background.spawn(logs.clone().keep_folding());
     let settings = config.server.clone();
     let upstream = Arc::new(Upstream::new(config.upstream.clone()));
     // So that the first requests find it. A name server that is away delays the start, and no more.
@@ -128,18 +138,23 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
 
     let readiness = Readiness::default();
     let values = config.values.clone();
+    let admin_token = config.admin_token;
     let rules = Arc::new(ArcSwap::from_pointee(rules(config, Arc::new(limiter))));
     let reloads = ReloadStatus::default();
     let reloader = Reloader::new(rules.clone(), values, metrics.clone(), reloads.clone());
     let admin = HttpServer::new_app(Admin {
         rules: rules.clone(),
+        store: store.clone(),
+        reloads: reloads.clone(),
+        token: admin_token,
+        refused_log: BoundedLog::new(world.clock.clone()),
     });
     let gateway = Gateway {
         rules,
         upstream,
         metrics: metrics.clone(),
         readiness: readiness.clone(),
-        failure_log: Arc::new(BoundedLog::new(world.clock.clone())),
+        failures,
     };
     let observatory = HttpServer::new_app(Observatory {
         metrics,
@@ -160,7 +175,7 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     }
     drop(listeners.proxy);
 
-    control.block_on(async move {
+    let ended = control.block_on(async move {
         let observing = tokio::spawn(serve_to_the_end(listeners.metrics, observatory));
         if let Some(listener) = listeners.admin {
             tokio::spawn(serve_to_the_end(listener, admin));
@@ -170,7 +185,31 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
             _ = observing => Err(AppError::ObservatoryDied),
             never = reloader.keep_taking(world.configs) => match never {},
         }
-    })
+    });
+    logs.finish();
+    ended
+}
+
+/// What is told now and then rather than each time.
+#[derive(Clone)]
+struct Logs {
+    limiter: LimiterLogs,
+    failures: Arc<FoldedLog<Failure>>,
+}
+
+impl Logs {
+    async fn keep_folding(self) {
+        loop {
+            tokio::time::sleep(BETWEEN_FOLDS).await;
+            self.limiter.fold();
+            self.failures.fold();
+        }
+    }
+
+    fn finish(&self) {
+        self.limiter.finish();
+        self.failures.finish();
+    }
 }
 
 /// The limiter of a configuration without a proxy before it, for a person who looks at counters: it waits
@@ -204,7 +243,12 @@ pub fn rules_on_empty_counters(mut config: Config) -> Rules {
 
 /// What a configuration says about requests, decided on by `limiter`.
 fn rules(config: Config, limiter: Arc<Limiter>) -> Rules {
+    let origin = Origin {
+        fingerprint: config.values.fingerprint(),
+        settings: config.shown.0,
+    };
     Rules {
+        origin,
         clients: config.clients,
         responder: Responder::new(config.responses, limiter.policies()),
         limiter,
@@ -316,6 +360,9 @@ fn pingora_settings() -> ServerConf {
         ..ServerConf::default()
     }
 }
+
+/// Between two looks at what has only been counted.
+const BETWEEN_FOLDS: Duration = Duration::from_secs(1);
 
 /// How long a start waits for the upstream's name to be resolved.
 const FIRST_RESOLUTION: Duration = Duration::from_secs(1);

@@ -1,23 +1,34 @@
 //! Log lines that clients can cause, bounded so that they can not become the load.
 
+mod folded;
+
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use folded::{Event, FOLDED_SECONDS, FoldedLog, KeptBack, Kind, MOST_KINDS};
 
 use crate::clock::Clock;
 
-/// Grants at most [`LINES_PER_SECOND`] lines in any second of its clock, and counts the others.
+/// Grants so many lines in any second of its clock, and counts the others.
 #[derive(Debug)]
 pub struct BoundedLog {
     clock: Clock,
+    lines: u64,
     /// The second in the upper half, its lines so far in the lower.
     state: AtomicU64,
     suppressed: AtomicU64,
 }
 
 impl BoundedLog {
-    /// A bound by the seconds of `clock`.
+    /// [`LINES_PER_SECOND`] by the seconds of `clock`.
     pub fn new(clock: Clock) -> Self {
+        Self::with(clock, LINES_PER_SECOND)
+    }
+
+    /// So many lines a second.
+    pub fn with(clock: Clock, lines: u64) -> Self {
         Self {
             clock,
+            lines,
             state: AtomicU64::new(0),
             suppressed: AtomicU64::new(0),
         }
@@ -32,7 +43,7 @@ impl BoundedLog {
             } else {
                 0
             };
-            (lines < LINES_PER_SECOND).then_some((second << 32) | (lines + 1))
+            (lines < self.lines).then_some((second << 32) | (lines + 1))
         };
         match self
             .state
@@ -43,6 +54,13 @@ impl BoundedLog {
                 self.suppressed.fetch_add(1, Ordering::Relaxed);
                 None
             }
+        }
+    }
+
+    /// Counts lines that were not asked for.
+    pub fn suppress(&self, lines: u64) {
+        if lines > 0 {
+            self.suppressed.fetch_add(lines, Ordering::Relaxed);
         }
     }
 }

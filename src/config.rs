@@ -4,7 +4,8 @@
 //! In reading order: `tree` keeps the place of every word and `agree` has serde_yaml confirm it, `substitute`
 //! puts variables and files in, `section` and `field` read settings and collect every fault, `leaf` and
 //! `duration` say what words mean, `build` makes the settings and `consumers` reads the file of known keys, and
-//! [`ConfigError`] is what a person sees. What a setting does is its component's: each owns its `Settings`.
+//! [`ConfigError`] is what a person sees of it, or [`Shown`]. What a setting does is its component's: each owns its
+//! `Settings`.
 //!
 //! For a reload, `watch` sees when files change and `values` keeps what was read, to tell what differs. Nothing
 //! here reads the environment.
@@ -17,6 +18,7 @@ mod error;
 mod field;
 mod leaf;
 mod section;
+mod shown;
 mod substitute;
 mod tree;
 mod values;
@@ -27,13 +29,15 @@ use std::{collections::HashSet, fs::File, io::Read as _, path};
 pub use consumers::{ConsumersSettings, consumer_name};
 pub use error::{ConfigError, Fault, Path, Place, Problem};
 pub use leaf::{Choice, name};
+pub use shown::Shown;
 pub use substitute::{Environment, Files, VariableError};
 pub use values::{Values, needs_restart};
 pub use watch::Watch;
 
-use self::section::NamedFiles;
+use self::{section::NamedFiles, tree::Node, values::Told};
 use crate::{
-    limiter::LimiterSettings,
+    admin::AdminToken,
+    limiter::{LimiterSettings, LineSettings},
     policy::{Apply, ClientRule, Consumers, Gate, IdentifierHasher, Policy},
     proxy::{response::ResponseSettings, upstream::UpstreamSettings},
     server::ServerSettings,
@@ -45,6 +49,8 @@ use crate::{
 pub struct Config {
     /// Listeners, threads, shutdown.
     pub server: ServerSettings,
+    /// What who asks the admin listener must show; `None` for nothing.
+    pub admin_token: Option<AdminToken>,
     /// Where requests go.
     pub upstream: UpstreamSettings,
     /// Where counters live; `None` is this process's own memory.
@@ -79,6 +85,8 @@ pub struct Config {
     pub warnings: Vec<String>,
     /// What it was read from.
     pub values: Values,
+    /// The same, as it may be shown.
+    pub shown: Shown,
 }
 
 /// How log lines are written.
@@ -88,6 +96,8 @@ pub struct LogSettings {
     pub json: bool,
     /// A `tracing` filter such as `info` or `slidegate=debug,info`. Default `info`.
     pub level: String,
+    /// How many are about single decisions.
+    pub lines: LineSettings,
 }
 
 impl Config {
@@ -153,6 +163,8 @@ struct Around<'a> {
 
 /// What one file holds, if it is a mapping, and what is wrong with it, which may be nothing.
 struct Content<T> {
+    /// What it says, unless it is no YAML.
+    tree: Option<Node>,
     built: Option<T>,
     values: Values,
     error: ConfigError,
@@ -162,6 +174,7 @@ impl<T> Content<T> {
     /// Of a file that is no YAML at all, or was not read.
     fn failed(error: ConfigError) -> Self {
         Self {
+            tree: None,
             built: None,
             values: Values::default(),
             error,
@@ -210,7 +223,9 @@ fn parse(
     }
     if error.faults.is_empty() && error.named.is_empty() {
         let files = error.files;
+        let shown = reading.tree.map(|tree| Shown::of(&tree, &values));
         Ok(Config {
+            shown: shown.unwrap_or_default(),
             values,
             files,
             ..config
@@ -237,7 +252,7 @@ fn load_consumers(
         }
     };
     let path = Path::default().key("identity").key("consumers");
-    values.add(&path.key("content"), &text, false);
+    values.add(&path.key("content"), &text, Told::Change);
     let plans = config.policies.iter();
     let plans = plans.flat_map(|policy| policy.tiers.plans()).cloned();
     let plans = plans.collect();
@@ -290,6 +305,7 @@ fn parse_file<T>(
     let built = reading.root(&tree, build);
     let (faults, values, files) = reading.finish();
     Content {
+        tree: Some(tree),
         built,
         values,
         error: with(faults, files),

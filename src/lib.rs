@@ -24,6 +24,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod explain;
+pub mod held;
 pub mod limiter;
 pub mod metrics;
 pub mod observe;

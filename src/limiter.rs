@@ -7,6 +7,7 @@
 
 mod apart;
 mod denial_cache;
+mod noted;
 mod settle;
 mod verdict;
 
@@ -22,11 +23,14 @@ use tokio::sync::Semaphore;
 
 pub use verdict::{LimitDecision, LimitDecisions, Outcome, Verdict};
 
-use self::denial_cache::DenialCache;
+use self::{
+    denial_cache::DenialCache,
+    noted::{Denied, NearLimit, Noted, StoreFailure},
+};
 use crate::{
-    bounded_log::BoundedLog,
+    bounded_log::{FoldedLog, LINES_PER_SECOND},
     clock::{self, Clock},
-    metrics::{DecidedBy, Metrics, PolicyMetrics},
+    metrics::{DecidedBy, Metrics, PolicyCounts, PolicyMetrics},
     policy::{Asked, AuditSample, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
     ratelimit::{Decision, Limit},
     store::{
@@ -48,6 +52,26 @@ pub struct LimiterSettings {
     pub denial_cache: Duration,
     /// For whom decisions are compared with an exact log. Default nobody: it costs memory in Redis.
     pub audit: Option<AuditSample>,
+    /// What is logged of single decisions, from the start of the process on.
+    pub lines: LineSettings,
+}
+
+/// The most log lines a second about single decisions, from 0 to 1,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineSettings {
+    /// About those near a limit. Default 10: enough to see who comes near which, too few to matter.
+    pub near_limit: u64,
+    /// About denials. Default 0: denied clients are many in a flood, and metrics count them.
+    pub denied: u64,
+}
+
+impl Default for LineSettings {
+    fn default() -> Self {
+        Self {
+            near_limit: LINES_PER_SECOND,
+            denied: 0,
+        }
+    }
 }
 
 /// Decides on requests by one set of policies.
@@ -57,6 +81,7 @@ pub struct Limiter {
     counted: PolicyMetrics,
     /// `None` where it is off, where asking the store is as cheap, or where counts do not only grow.
     denials: Option<DenialCache>,
+    denial_cache: Duration,
     expected_replicas: u32,
     audit: Option<AuditSample>,
     shared: Arc<Shared>,
@@ -75,8 +100,34 @@ struct Shared {
     /// Permits for replies past the budget, which take the longest.
     late: Arc<Semaphore>,
     metrics: Arc<Metrics>,
-    near_limit_log: BoundedLog,
-    store_log: BoundedLog,
+    near_limit: FoldedLog<NearLimit>,
+    /// `None` if nobody asks for lines.
+    denied: Option<FoldedLog<Denied>>,
+    store_failures: FoldedLog<StoreFailure>,
+}
+
+/// What the limiters of a process tell only now and then.
+#[derive(Clone, Debug)]
+pub struct LimiterLogs(Arc<Shared>);
+
+impl LimiterLogs {
+    /// See [`FoldedLog::fold`].
+    pub fn fold(&self) {
+        self.0.near_limit.fold();
+        if let Some(denied) = &self.0.denied {
+            denied.fold();
+        }
+        self.0.store_failures.fold();
+    }
+
+    /// See [`FoldedLog::finish`].
+    pub fn finish(&self) {
+        self.0.near_limit.finish();
+        if let Some(denied) = &self.0.denied {
+            denied.finish();
+        }
+        self.0.store_failures.finish();
+    }
 }
 
 /// How the store of all limiters of a process is.
@@ -87,6 +138,19 @@ impl StoreStatus {
     /// How it is now.
     pub fn health(&self) -> Health {
         self.0.store.health()
+    }
+
+    /// Whether it is somebody else, reached over a network.
+    pub fn is_remote(&self) -> bool {
+        self.0.store.is_remote()
+    }
+
+    /// How many counters this process holds: the store's, or those of failure mode `local`.
+    pub fn counters_here(&self) -> usize {
+        match &self.0.store {
+            Store::Memory(store) => store.counters(),
+            Store::Redis(_) => self.0.local.counters(),
+        }
     }
 }
 
@@ -109,6 +173,7 @@ impl Limiter {
         metrics: Arc<Metrics>,
         clock: Clock,
     ) -> Self {
+        let LineSettings { near_limit, denied } = settings.lines;
         let shared = Shared {
             store,
             local,
@@ -116,8 +181,9 @@ impl Limiter {
             settling: Arc::new(Semaphore::new(MAX_UNAWAITED)),
             late: Arc::new(Semaphore::new(MAX_UNAWAITED)),
             metrics,
-            near_limit_log: BoundedLog::new(clock.clone()),
-            store_log: BoundedLog::new(clock),
+            near_limit: FoldedLog::new(clock.clone(), near_limit),
+            denied: (denied > 0).then(|| FoldedLog::new(clock.clone(), denied)),
+            store_failures: FoldedLog::new(clock, LINES_PER_SECOND),
         };
         Self::over(Arc::new(shared), policies, settings)
     }
@@ -151,6 +217,7 @@ impl Limiter {
             policies,
             counted,
             denials,
+            denial_cache: settings.denial_cache,
             expected_replicas: settings.expected_replicas.get(),
             audit: settings.audit.clone(),
             shared,
@@ -162,9 +229,25 @@ impl Limiter {
         &self.policies
     }
 
+    /// How long it may deny a client after the store has forgotten it.
+    pub fn denial_cache(&self) -> Duration {
+        self.denial_cache
+    }
+
+    /// What was counted so far of the policy in this place.
+    pub fn counted(&self, policy: usize) -> PolicyCounts {
+        self.counted
+            .so_far(policy, &self.policies.policies()[policy])
+    }
+
     /// How its store is, and goes on to be when other policies have taken the place of these.
     pub fn store_status(&self) -> StoreStatus {
         StoreStatus(self.shared.clone())
+    }
+
+    /// What it and its successors tell only now and then.
+    pub fn logs(&self) -> LimiterLogs {
+        LimiterLogs(self.shared.clone())
     }
 
     /// Decides on a request: all its policies, in one call, or in none if a denial is known beforehand.
@@ -511,8 +594,8 @@ impl Limiter {
         Verdict::new(self.policies.clone(), outcome)
     }
 
-    /// Counts what each policy decided, at its fullest limit, and logs what is near it; and how right each limit
-    /// was, where that is known.
+    /// Counts what each policy decided, at its fullest limit, and notes what is near it, or denied; and how right
+    /// each limit was, where that is known.
     fn observe(&self, limits: &[LimitDecision]) {
         for limit in limits {
             self.counted.judged(limit.policy, &limit.decision);
@@ -527,41 +610,28 @@ impl Limiter {
             let of = (limits[0].policy, limits[0].tier);
             let by = limits[0].decided_by;
             let near = self.counted.decided(of, allowed, by, utilization);
-            if let Some((limit, utilization)) = fullest.filter(|_| near) {
-                self.log_near_limit(limit, utilization);
+            let policy = &self.policies.policies()[limits[0].policy];
+            if let Some((limit, _)) = fullest.filter(|_| near) {
+                self.shared
+                    .near_limit
+                    .add(NearLimit(Noted::of(limit, policy)));
+            }
+            if let Some(log) = self.shared.denied.as_ref().filter(|_| !allowed) {
+                let slowest = limits
+                    .iter()
+                    .rev()
+                    .max_by_key(|limit| limit.decision.retry_after());
+                if let Some(limit) = slowest {
+                    log.add(Denied(Noted::of(limit, policy)));
+                }
             }
         }
-    }
-
-    /// The identifier is an address or a hash, never a key.
-    fn log_near_limit(&self, limit: &LimitDecision, utilization: f64) {
-        let Some(suppressed) = self.shared.near_limit_log.line() else {
-            return;
-        };
-        let policy = &self.policies.policies()[limit.policy];
-        let decision = &limit.decision;
-        tracing::info!(
-            policy = &*policy.name,
-            limit = &*policy.tiers.limits(limit.tier)[limit.limit].name,
-            identifier = %limit.identifier,
-            decision = if decision.allowed { "allow" } else { "deny" },
-            mode = policy.mode.name(),
-            decided_by = limit.decided_by.name(),
-            utilization,
-            current = decision.counts.current,
-            previous = decision.counts.previous,
-            exact = decision.exact,
-            suppressed,
-            "A decision fell near its limit."
-        );
     }
 
     /// Counts an error of the store, and tells it.
     fn store_failed(&self, error: &StoreError) {
         self.shared.metrics.store_failed(error);
-        if let Some(suppressed) = self.shared.store_log.line() {
-            tracing::warn!(%error, suppressed, "The store did not decide.");
-        }
+        self.shared.store_failures.add(StoreFailure(error.clone()));
     }
 }
 

@@ -11,7 +11,7 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-pub use policies::PolicyMetrics;
+pub use policies::{PolicyCounts, PolicyMetrics};
 
 use crate::store::{Health, StoreError};
 
@@ -54,7 +54,8 @@ pub enum DecidedBy {
 }
 
 impl DecidedBy {
-    const ALL: [Self; 4] = [
+    /// All of them.
+    pub const ALL: [Self; 4] = [
         Self::Store,
         Self::DenialCache,
         Self::Local,

@@ -5,7 +5,7 @@
 //! - `GET /readyz`: 200 while new requests are welcome, else 503. It does not depend on Redis. Its text tells
 //!   which configuration is in force, and what became of the last reload.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use http::{HeaderValue, Method, Response, StatusCode, Version, header};
@@ -58,21 +58,72 @@ impl ServeHttp for Observatory {
     }
 }
 
-/// Which configuration is in force, and what stands in the way of the one in the file: told with readiness,
-/// without a say in it.
+/// What became of the configuration since the start: told with readiness, without a say in it, and to operators.
 #[derive(Clone, Debug, Default)]
-pub struct ReloadStatus(Arc<Mutex<String>>);
+pub struct ReloadStatus(Arc<Mutex<Reloads>>);
+
+/// Which configuration is in force, and what stands in the way of the one in the file.
+#[derive(Clone, Debug, Default)]
+pub struct Reloads {
+    /// Which is in force.
+    pub fingerprint: String,
+    /// What is wrong with the one in the file, if that was refused.
+    pub refused: Option<Refused>,
+    /// Settings that were changed and need a restart, by their paths, each with the value that it still has; `None`
+    /// for its default.
+    pub waiting: Vec<(String, Option<String>)>,
+}
+
+/// What is wrong with a configuration that was refused.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// How many faults there are.
+    pub faults: usize,
+    /// Where the first is: file, line and column.
+    pub first_at: String,
+    /// The first of them, as the log tells them.
+    pub told: Vec<String>,
+}
 
 impl ReloadStatus {
-    /// Replaces what is told: lines without a last line end.
-    pub fn set(&self, detail: String) {
-        *self.0.lock() = detail;
+    /// Replaces what is told.
+    pub fn set(&self, reloads: Reloads) {
+        *self.0.lock() = reloads;
     }
 
-    fn detail(&self) -> String {
+    /// What became of it so far.
+    pub fn get(&self) -> Reloads {
         self.0.lock().clone()
     }
 }
+
+/// Lines without a last line end.
+impl fmt::Display for Reloads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "configuration {} in force", self.fingerprint)?;
+        if let Some(Refused {
+            faults, first_at, ..
+        }) = &self.refused
+        {
+            write!(
+                f,
+                "\nthe file was refused, faults: {faults}, the first at {first_at}; the log tells them"
+            )?;
+        }
+        if !self.waiting.is_empty() {
+            let first = self.waiting.iter().take(MOST_TOLD);
+            let first: Vec<_> = first.map(|(path, _)| path.as_str()).collect();
+            write!(f, "\nwaiting for a restart: {}", first.join(", "))?;
+        }
+        match self.waiting.len().saturating_sub(MOST_TOLD) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// Settings that are named in a line, at most.
+const MOST_TOLD: usize = 20;
 
 impl Observatory {
     fn ready(&self) -> Response<Vec<u8>> {
@@ -81,7 +132,7 @@ impl Observatory {
         } else {
             (StatusCode::SERVICE_UNAVAILABLE, "not ready")
         };
-        text(status, &format!("{word}\n{}\n", self.reloads.detail()))
+        text(status, &format!("{word}\n{}\n", self.reloads.get()))
     }
 
     fn metrics(&self) -> Response<Vec<u8>> {

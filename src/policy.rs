@@ -170,6 +170,17 @@ pub enum FailureMode {
     Deny,
 }
 
+impl FailureMode {
+    /// The word in YAML.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// A policy that asks about a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
@@ -393,6 +404,14 @@ impl PolicySet {
             entry: rule.entries.len(),
             identifier,
             cost: cost.fixed,
+        }
+    }
+
+    /// As whom the client is counted that has this identifier: an address stands for its group.
+    pub fn grouped(&self, identifier: Identifier) -> Identifier {
+        match identifier {
+            Identifier::Address(address) => self.hasher.client(Client::Address(address)),
+            Identifier::Hash(_) | Identifier::Unix => identifier,
         }
     }
 

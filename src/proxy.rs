@@ -22,7 +22,7 @@ use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 
 use self::{response::Responder, upstream::Upstream};
 use crate::{
-    bounded_log::BoundedLog,
+    bounded_log::FoldedLog,
     clock,
     limiter::{Intent, Limiter, Outcome, Verdict},
     metrics::Metrics,
@@ -42,7 +42,7 @@ pub struct Gateway {
     /// Whether new requests are welcome: if not, connections are not kept.
     pub readiness: Readiness,
     /// Where upstream failures are told.
-    pub failure_log: Arc<BoundedLog>,
+    pub failures: Arc<FoldedLog<upstream::Failure>>,
 }
 
 /// What a reload of the configuration replaces, all of it at once.
@@ -54,6 +54,17 @@ pub struct Rules {
     pub limiter: Arc<Limiter>,
     /// What clients read.
     pub responder: Responder,
+    /// What operators are told that all of it was made from.
+    pub origin: Origin,
+}
+
+/// The configuration that rules were made from.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The same wherever the same configuration is in force.
+    pub fingerprint: String,
+    /// Its settings as they may be shown, policies in the order of the limiter's.
+    pub settings: serde_json::Value,
 }
 
 /// What is remembered of a request from one callback to the next.
@@ -201,10 +212,8 @@ impl ProxyHttp for Gateway {
                 can_reuse_downstream: false,
             };
         };
-        if status.is_server_error()
-            && let Some(suppressed) = self.failure_log.line()
-        {
-            self.upstream.tell_failure(status, error, suppressed);
+        if status.is_server_error() {
+            self.failures.add(self.upstream.failure(status, error));
         }
         if let Some(verdict) = &mut state.verdict {
             state.rules.limiter.settle(verdict, status).await;
@@ -237,7 +246,7 @@ impl ProxyHttp for Gateway {
             .request(session.response_written().map(|head| head.status));
     }
 
-    /// Pingora's own line has no bound: [`Gateway::failure_log`] tells instead.
+    /// Pingora's own line has no bound: [`Gateway::failures`] tells instead.
     fn suppress_error_log(&self, _: &Session, _: &RequestState, _: &Error) -> bool {
         true
     }

@@ -14,7 +14,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use pingora::apps::ServerApp;
@@ -26,6 +26,7 @@ use tokio_util::{
 };
 
 use self::connection::Connection;
+use crate::clock;
 
 /// Where to listen and how to stop.
 #[derive(Clone, Debug)]
@@ -229,12 +230,13 @@ where
         });
     };
 
+    let mut failing = Failing::default();
     let mut closed = closing.clone();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => spawn(stream, peer),
-                Err(error) => pause_after(&error).await,
+                Err(error) => failing.pause_after(&error).await,
             },
             () = is_true(&mut closed) => break,
         }
@@ -263,11 +265,30 @@ async fn is_true(value: &mut watch::Receiver<bool>) {
     drop(value.wait_for(|value| *value).await);
 }
 
-/// Out of descriptors, accept fails at once and again: without a pause the loop would only spin.
-async fn pause_after(error: &io::Error) {
-    let aborted = error.kind() == io::ErrorKind::ConnectionAborted;
-    if !aborted {
-        tracing::error!(%error, "A connection could not be accepted.");
+/// What hinders accepting connections, told now and then rather than each time.
+#[derive(Default)]
+struct Failing {
+    told: Option<Instant>,
+    untold: u64,
+}
+
+impl Failing {
+    /// Out of descriptors, accept fails at once and again: without a pause the loop would only spin.
+    async fn pause_after(&mut self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::ConnectionAborted {
+            return;
+        }
+        match self.told {
+            Some(told) if clock::elapsed(told) < BETWEEN_LINES => self.untold += 1,
+            _ => {
+                let more = match std::mem::take(&mut self.untold) {
+                    0 => 0,
+                    untold => untold + 1,
+                };
+                tracing::error!(%error, more, "A connection could not be accepted.");
+                self.told = Some(clock::instant());
+            }
+        }
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 }
@@ -276,6 +297,9 @@ async fn pause_after(error: &io::Error) {
 const LINGER_AT_END: Duration = Duration::from_secs(1);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Between two lines about what hinders accepting.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
 /// The most connections that wait to be accepted; the kernel's own bound (`somaxconn`) is the same.
 const BACKLOG: i32 = 4096;

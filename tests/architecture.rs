@@ -26,7 +26,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "store",
         ],
     ),
-    ("server", &[]),
+    ("server", &["clock"]),
     (
         "proxy",
         &[
@@ -41,10 +41,32 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ),
     ("observe", &["limiter", "metrics", "server"]),
     ("explain", &["limiter", "policy", "proxy", "ratelimit"]),
-    ("admin", &["explain", "proxy"]),
+    ("held", &["limiter", "policy", "store"]),
+    (
+        "admin",
+        &[
+            "bounded_log",
+            "explain",
+            "held",
+            "limiter",
+            "metrics",
+            "observe",
+            "policy",
+            "proxy",
+            "store",
+        ],
+    ),
     (
         "config",
-        &["limiter", "policy", "proxy", "ratelimit", "server", "store"],
+        &[
+            "admin",
+            "limiter",
+            "policy",
+            "proxy",
+            "ratelimit",
+            "server",
+            "store",
+        ],
     ),
     (
         "app",
@@ -65,7 +87,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "app", "clock", "config", "explain", "limiter", "policy", "server", "store",
+            "app", "clock", "config", "explain", "held", "limiter", "policy", "server", "store",
         ],
     ),
 ];

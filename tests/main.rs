@@ -2,6 +2,7 @@
 //! dependencies are linked once.
 
 mod access_logs;
+mod admin;
 mod architecture;
 mod atomicity;
 mod audit;

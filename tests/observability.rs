@@ -3,9 +3,16 @@
 
 use std::path::Path;
 
+use serde_json::{Value, json};
 use slidegate::clock::Clock;
 
-use crate::support::{app::App, binary::Binary, redis::eventually, upstream::Upstream, wire::Wire};
+use crate::support::{
+    app::App,
+    binary::Binary,
+    redis::{RedisServer, eventually},
+    upstream::Upstream,
+    wire::Wire,
+};
 
 const POLICIES: &str = "policies:\n  \
     - {name: per-key, identifier: [header:x-api-key], limits: [10/366d]}\n  \
@@ -201,4 +208,145 @@ async fn broken_clients_and_failing_upstreams_write_no_more_than_ten_lines_a_sec
     );
     // The lines of a start besides.
     assert!(log.lines().count() <= lines + 5, "{log}");
+}
+
+/// The fields of the lines with this message.
+fn lines_of(log: &str, message: &str) -> Vec<Value> {
+    let lines = log.lines();
+    let lines = lines.map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let fields = lines.map(|line| line["fields"].clone());
+    fields
+        .filter(|fields| {
+            let found = fields["message"].as_str();
+            found.is_some_and(|found| found.starts_with(message))
+        })
+        .collect()
+}
+
+/// How many events lines stand for: each for itself, or for as many like it.
+fn events(lines: &[Value]) -> u64 {
+    let number = |line: &Value, field: &str| line[field].as_u64().expect("a number");
+    let one = |line| number(line, "more").max(1) + number(line, "suppressed");
+    lines.iter().map(one).sum()
+}
+
+/// Stops it, and returns all that it has logged.
+fn stopped(binary: Binary) -> String {
+    binary.signal("TERM");
+    let log = binary.log_file();
+    binary.exit_code();
+    std::io::read_to_string(log).expect("the log is text")
+}
+
+const STOPS_AT_ONCE: &str = "shutdown: {drain_delay: 0s, grace: 0s}\n";
+
+#[tokio::test]
+async fn failures_of_one_kind_are_one_line_and_then_a_number() {
+    let redis = RedisServer::absent();
+    let binary = Binary::start(&format!(
+        "upstream: {{address: \"127.0.0.1:9\"}}\nstore: {{url: \"{}\"}}\nlog: {{format: json}}\n{STOPS_AT_ONCE}\
+         policies: [{{name: open, identifier: [client_ip], limits: [1000000/366d]}}]\n",
+        redis.url()
+    ));
+    let client = reqwest::Client::new();
+    for _ in 0..200 {
+        let response = client.get(binary.url("/")).send().await;
+        assert_eq!(response.expect("a response").status(), 502);
+    }
+    let log = stopped(binary);
+    for message in ["A request failed", "The store did not decide."] {
+        let lines = lines_of(&log, message);
+        assert_eq!(events(&lines), 200, "{lines:?}");
+        // A kind or two, and what is folded every ten seconds.
+        assert!(lines.len() <= 20, "{lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn denials_are_logged_if_asked_for_and_those_of_one_client_as_a_number() {
+    let upstream = Upstream::start();
+    for (settings, told) in [("", 0), (", denied_lines: 1000", 85)] {
+        let settings = format!("{STOPS_AT_ONCE}log: {{format: json{settings}}}\n");
+        let binary = Binary::start(&yaml(&upstream, &settings));
+        let client = reqwest::Client::new();
+        for _ in 0..50 {
+            let request = client.get(binary.url("/")).header("x-api-key", "hunter2");
+            request.send().await.expect("a response");
+        }
+        let log = stopped(binary);
+        assert!(!log.contains("hunter2"));
+        let lines = lines_of(&log, "A limit denied a request.");
+        let of = |policy: &str| {
+            let mut lines = lines.clone();
+            lines.retain(|line| line["policy"] == policy);
+            lines
+        };
+        // 40 of one policy and 45 of the other.
+        assert_eq!(events(&lines), told, "{lines:?}");
+        assert!(lines.len() <= 20, "{lines:?}");
+        let (enforced, shadow) = (of("per-key"), of("trial"));
+        assert_eq!(enforced.is_empty(), told == 0);
+        assert_eq!(shadow.is_empty(), told == 0);
+        for line in enforced {
+            assert_eq!(line["limit"], "per-key");
+            assert_eq!(
+                (&line["mode"], &line["decided_by"]),
+                (&json!("enforce"), &json!("store"))
+            );
+            assert_eq!(
+                (&line["current"], &line["previous"]),
+                (&json!(10), &json!(0))
+            );
+            assert!(line["retry_after_ms"].is_u64(), "{line}");
+            assert_eq!(line["identifier"].as_str().expect("text").len(), 22);
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_clients_write_no_more_lines_a_second_than_are_asked_for() {
+    let upstream = Upstream::start();
+    let binary = Binary::start(&format!(
+        "upstream: {{address: \"{}\"}}\n{STOPS_AT_ONCE}log: {{format: json, denied_lines: 2, near_limit_lines: 0}}\n\
+         policies: [{{name: none, identifier: [header:x-api-key], limits: [0/1m]}}]\n",
+        upstream.address
+    ));
+    let clock = Clock::system();
+    let started = clock.now().as_seconds();
+    let client = reqwest::Client::new();
+    for number in 0..200 {
+        let request = client.get(binary.url("/")).header("x-api-key", number);
+        assert_eq!(request.send().await.expect("a response").status(), 429);
+    }
+    let log = stopped(binary);
+    let seconds = clock.now().as_seconds() - started + 1;
+    let lines = lines_of(&log, "A limit denied a request.");
+    assert!(
+        !lines.is_empty() && lines.len() as u64 <= 2 * seconds,
+        "{lines:?} in {seconds} s"
+    );
+    assert_eq!(lines_of(&log, "A decision fell near").len(), 0);
+}
+
+#[tokio::test]
+async fn each_module_has_a_level_of_its_own() {
+    let upstream = Upstream::start();
+    for (level, near, start) in [
+        ("info", true, true),
+        ("slidegate::limiter=off,info", false, true),
+        ("slidegate::limiter=info,off", true, false),
+    ] {
+        let settings = format!("{STOPS_AT_ONCE}log: {{format: json, level: \"{level}\"}}\n");
+        let binary = Binary::start(&yaml(&upstream, &settings));
+        for _ in 0..11 {
+            reqwest::get(binary.url("/")).await.expect("a response");
+        }
+        let log = stopped(binary);
+        let found = |message: &str| !lines_of(&log, message).is_empty();
+        assert_eq!(
+            (found("A decision fell near"), found("Serving.")),
+            (near, start),
+            "{level}"
+        );
+    }
 }

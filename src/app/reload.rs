@@ -11,7 +11,7 @@ use super::{Config, policies, rules};
 use crate::{
     config::{ConfigError, Values, needs_restart},
     metrics::{Metrics, Reload},
-    observe::ReloadStatus,
+    observe::{Refused, ReloadStatus, Reloads},
     proxy::Rules,
 };
 
@@ -36,16 +36,16 @@ impl Reloader {
         metrics: Arc<Metrics>,
         status: ReloadStatus,
     ) -> Self {
-        let fingerprint = values.fingerprint();
-        metrics.configured(&fingerprint);
-        status.set(in_force(&fingerprint));
-        Self {
+        metrics.configured(&values.fingerprint());
+        let reloader = Self {
             rules,
             at_start: values.clone(),
             in_force: values,
             metrics,
             status,
-        }
+        };
+        reloader.tell(None);
+        reloader
     }
 
     /// Takes every configuration that comes, for ever. Building one may take long, so a thread of its own does.
@@ -65,8 +65,8 @@ impl Reloader {
         match read {
             Err(error) => self.refuse(&error),
             Ok(config) if config.values == self.in_force => {
-                self.metrics.reloaded(Reload::Unchanged);
                 self.tell(None);
+                self.metrics.reloaded(Reload::Unchanged);
                 tracing::info!("The configuration says what it said: nothing to change.");
             }
             Ok(config) => self.apply(config),
@@ -74,8 +74,8 @@ impl Reloader {
     }
 
     fn refuse(&self, error: &ConfigError) {
-        self.metrics.reloaded(Reload::Refused);
         self.tell(Some(error));
+        self.metrics.reloaded(Reload::Refused);
         let faults = error.all().count();
         tracing::error!(
             file = error.file,
@@ -99,9 +99,10 @@ impl Reloader {
 
         let changed = told(&self.in_force.changed(&values));
         self.in_force = values;
-        self.metrics.reloaded(Reload::Applied);
         self.metrics.configured(&self.in_force.fingerprint());
         self.tell(None);
+        // Last: who sees it counted finds it told.
+        self.metrics.reloaded(Reload::Applied);
         tracing::info!(changed, "The configuration was reloaded.");
         let waiting = self.waiting();
         if !waiting.is_empty() {
@@ -121,27 +122,31 @@ impl Reloader {
     }
 
     fn tell(&self, refused: Option<&ConfigError>) {
-        let mut lines = vec![in_force(&self.in_force.fingerprint())];
-        if let Some(error) = refused {
-            let faults = error.all().count();
-            let (file, first) = error.all().next().unzip();
-            let place = first.and_then(|fault| fault.place);
-            let place = place.map(|place| format!(":{place}")).unwrap_or_default();
-            let file = file.unwrap_or(&error.file);
-            lines.push(format!(
-                "the file was refused, faults: {faults}, the first at {file}{place}; the log tells them"
-            ));
-        }
-        let waiting = self.waiting();
-        if !waiting.is_empty() {
-            lines.push(format!("waiting for a restart: {}", told(&waiting)));
-        }
-        self.status.set(lines.join("\n"));
+        let waiting = self.waiting().into_iter().map(|path| {
+            let still = self.at_start.shown(path).map(str::to_owned);
+            (path.to_owned(), still)
+        });
+        self.status.set(Reloads {
+            fingerprint: self.in_force.fingerprint(),
+            refused: refused.map(refusal),
+            waiting: waiting.collect(),
+        });
     }
 }
 
-fn in_force(fingerprint: &str) -> String {
-    format!("configuration {fingerprint} in force")
+fn refusal(error: &ConfigError) -> Refused {
+    let (file, first) = error.all().next().unzip();
+    let place = first.and_then(|fault| fault.place);
+    let place = place.map(|place| format!(":{place}")).unwrap_or_default();
+    let file = file.unwrap_or(&error.file);
+    let told = error.all().take(MOST_TOLD);
+    Refused {
+        faults: error.all().count(),
+        first_at: format!("{file}{place}"),
+        told: told
+            .map(|(file, fault)| format!("{file}:{fault}"))
+            .collect(),
+    }
 }
 
 /// The first of many, and how many more.

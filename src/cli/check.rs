@@ -9,7 +9,7 @@ use std::{
 use http::HeaderName;
 
 use crate::{
-    config::{Choice as _, Config, ConfigError, Environment},
+    config::{Config, ConfigError, Environment},
     policy::{
         Apply, Charge, ClientRule, CostHeader, CostRule, Gate, NamedLimit, Policy, Tier,
         TrustedProxies,

@@ -15,10 +15,10 @@ use std::{
 
 use clap::Args;
 
-use super::report::Held;
 use crate::{
     app, clock,
     config::{Config, ConfigError, Environment},
+    held::{self, Held},
     limiter::Limiter,
     policy::{
         Client, Consumers, Identifier, IdentifierHasher, IdentifierRule, KeyTooLong,
@@ -217,22 +217,14 @@ pub(super) fn with<T>(
 impl OneClient {
     /// What the store holds of it now, limit by limit; nothing is charged.
     pub(super) async fn held(&self) -> Result<Vec<Held<'_>>, ClientError> {
-        let mut held = Vec::new();
-        for policy in &self.policies {
-            let ask = || self.limiter.inspect(*policy, self.identifier);
-            let limits = patiently(ask).await?;
-            let policy = &self.limiter.policies().policies()[*policy];
-            held.push(Held { policy, limits });
-        }
-        Ok(held)
+        let ask = || held::inspect(&self.limiter, &self.policies, self.identifier);
+        Ok(patiently(ask).await?)
     }
 
     /// Deletes what the store holds of it.
     pub(super) async fn forget(&self) -> Result<(), ClientError> {
-        for policy in &self.policies {
-            patiently(|| self.limiter.forget(*policy, self.identifier)).await?;
-        }
-        Ok(())
+        let ask = || held::forget(&self.limiter, &self.policies, self.identifier);
+        Ok(patiently(ask).await?)
     }
 }
 

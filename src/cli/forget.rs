@@ -2,13 +2,11 @@
 
 use std::{io::Write, time::Duration};
 
-use serde_json::json;
-
 use super::{
     client::{self, ClientError, Selection},
     inspect, report,
 };
-use crate::config::Environment;
+use crate::{config::Environment, held};
 
 /// Deletes the client's counters, and prints to `out` what they held just before.
 pub(super) fn forget(
@@ -18,20 +16,16 @@ pub(super) fn forget(
     out: &mut dyn Write,
 ) -> Result<(), ClientError> {
     client::with(selection, env, async |client| {
-        let held = client.held().await?;
+        let found = client.held().await?;
         client.forget().await?;
         if as_json {
-            let told = json!({
-                "identifier": client.identifier.to_string(),
-                "deleted": report::json(&held),
-                "denial_cache_ms": u64::try_from(client.denial_cache.as_millis()).unwrap_or(u64::MAX),
-            });
+            let told = held::forgotten(client.identifier, &found, client.denial_cache);
             writeln!(out, "{told:#}")?;
             return Ok(());
         }
         writeln!(out, "identifier {}\n", client.identifier)?;
-        report::table(&held, out)?;
-        if report::any(&held) {
+        report::table(&found, out)?;
+        if held::any(&found) {
             writeln!(out, "\nDeleted. {}", until_all_notice(client.denial_cache))?;
         } else {
             writeln!(out, "\n{}", inspect::NOTHING)?;

@@ -3,13 +3,11 @@
 
 use std::io::Write;
 
-use serde_json::json;
-
 use super::{
     client::{self, ClientError, Selection},
     report,
 };
-use crate::config::Environment;
+use crate::{config::Environment, held};
 
 /// Prints what the store holds to `out`, as JSON or as a table.
 pub(super) fn inspect(
@@ -19,16 +17,14 @@ pub(super) fn inspect(
     out: &mut dyn Write,
 ) -> Result<(), ClientError> {
     client::with(selection, env, async |client| {
-        let held = client.held().await?;
+        let found = client.held().await?;
         if as_json {
-            let identifier = client.identifier.to_string();
-            let told = json!({"identifier": identifier, "policies": report::json(&held)});
-            writeln!(out, "{told:#}")?;
+            writeln!(out, "{:#}", held::inspected(client.identifier, &found))?;
             return Ok(());
         }
         writeln!(out, "identifier {}\n", client.identifier)?;
-        report::table(&held, out)?;
-        if !report::any(&held) {
+        report::table(&found, out)?;
+        if !held::any(&found) {
             writeln!(out, "\n{NOTHING}")?;
         }
         Ok(())

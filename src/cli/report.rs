@@ -1,28 +1,11 @@
-//! What a store holds of a client, for people and for programs.
+//! What a store holds of a client, for people.
 
 use std::{
     io::{self, Write},
     time::Duration,
 };
 
-use serde_json::{Value, json};
-
-use crate::{
-    limiter::{LimitDecision, LimitDecisions},
-    policy::Policy,
-};
-
-/// What the store holds of a client under one policy.
-pub(super) struct Held<'a> {
-    pub(super) policy: &'a Policy,
-    pub(super) limits: LimitDecisions,
-}
-
-/// Whether the store holds anything at all.
-pub(super) fn any(held: &[Held<'_>]) -> bool {
-    let mut limits = held.iter().flat_map(|held| &held.limits);
-    limits.any(|limit| limit.decision.counts.current + limit.decision.counts.previous > 0)
-}
+use crate::{held::Held, limiter::LimitDecision, policy::Policy};
 
 /// A row for each limit, in columns as wide as they need.
 pub(super) fn table(held: &[Held<'_>], out: &mut dyn Write) -> io::Result<()> {
@@ -79,42 +62,6 @@ fn row(policy: &Policy, held: &LimitDecision) -> [String; HEAD.len()] {
         decision.next_unit().map_or_else(|| "-".to_owned(), span),
         span(decision.reset().since(decision.now)),
     ]
-}
-
-/// The policies with their limits. Moments are milliseconds since the epoch, by the store's clock.
-pub(super) fn json(held: &[Held<'_>]) -> Value {
-    let policies = held.iter().map(|held| {
-        let policy = held.policy;
-        let limits: Vec<Value> = held
-            .limits
-            .iter()
-            .map(|limit| entry(policy, limit))
-            .collect();
-        json!({"policy": &*policy.name, "mode": policy.mode.name(), "limits": limits})
-    });
-    policies.collect()
-}
-
-fn entry(policy: &Policy, held: &LimitDecision) -> Value {
-    let decision = &held.decision;
-    let named = &policy.tiers.limits(held.tier)[held.limit];
-    let next_unit = decision.next_unit();
-    json!({
-        "name": &*named.name,
-        "limit": named.limit.to_string(),
-        "quota": named.limit.quota(),
-        "window_seconds": named.limit.window().seconds(),
-        "algorithm": named.algorithm.name(),
-        "cost": decision.cost.units(),
-        "current": decision.counts.current,
-        "previous": decision.counts.previous,
-        "estimate": decision.estimate(),
-        "remaining": decision.remaining(),
-        "allowed": decision.allowed,
-        "now_ms": decision.now.as_millis(),
-        "next_unit_ms": next_unit.map(|wait| decision.now.later(wait).as_millis()),
-        "window_turns_ms": decision.reset().as_millis(),
-    })
 }
 
 /// `850ms`, `14s`, `2m 5s`, `29d 23h`: never shorter than it is, and in two units at most.

@@ -20,7 +20,7 @@ mod upstream;
 mod warnings;
 
 use self::matching::Earlier;
-use super::{Config, leaf, section::Section, values::Values};
+use super::{Config, Shown, leaf, section::Section, values::Values};
 use crate::{
     limiter::LimiterSettings,
     policy::{Apply, Consumers},
@@ -29,6 +29,7 @@ use crate::{
 /// The configuration that `root` holds. `None` if there are faults without which it has no meaning.
 pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let server = listeners::read(root);
+    let admin_token = listeners::admin_token(root, &server);
     let upstream = root.section("upstream", |section| upstream::read(section, &server));
     let store = root.section("store", store::read);
     let identity = root.section("identity", identity::read).unwrap_or_default();
@@ -38,6 +39,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         audit::read(section, store.as_ref(), &identity.hasher)
     });
     let log = root.section("log", log::read);
+    let lines = log.as_ref().map(|log| log.lines);
     let apply = root.word("apply", Apply::default(), leaf::choice);
     let lists = gate::read(root, &identity);
     let policies = policy::read_all(root, &identity, Earlier::new(apply, &lists));
@@ -48,6 +50,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let warnings = warnings::of(&policies, apply, &lists, &store, &identity, audited);
     Some(Config {
         server,
+        admin_token,
         upstream: upstream??,
         redis: store.redis,
         memory: store.memory,
@@ -56,6 +59,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
             near_limit_edges: near_limit_edges?,
             denial_cache: store.denial_cache,
             audit: audit?,
+            lines: lines.unwrap_or_default(),
         },
         responses: responses?,
         gate: lists.gate(),
@@ -70,5 +74,6 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         warnings,
         files: Vec::new(),
         values: Values::default(),
+        shown: Shown::default(),
     })
 }

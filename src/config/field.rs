@@ -8,6 +8,7 @@ use super::{
     section::{Reading, Section},
     substitute::{VariableError, substitute},
     tree::{Node, Value},
+    values::Told,
 };
 
 /// A value that is about to be read.
@@ -42,7 +43,19 @@ impl<'a> Field<'a> {
     where
         Rejected: From<E>,
     {
-        self.read(Shown::Yes, parse)
+        self.read(Shown::Yes, str::to_owned, parse)
+    }
+
+    /// Reads it as a word, of which only what `tell` leaves is shown where the configuration is.
+    pub fn word_told<T, E>(
+        self,
+        tell: fn(&str) -> String,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T>
+    where
+        Rejected: From<E>,
+    {
+        self.read(Shown::Yes, tell, parse)
     }
 
     /// Reads it as a word that is never shown in a fault.
@@ -50,7 +63,7 @@ impl<'a> Field<'a> {
     where
         Rejected: From<E>,
     {
-        self.read(Shown::No, parse)
+        self.read(Shown::No, str::to_owned, parse)
     }
 
     /// Reads it as a mapping. A key with nothing after it is an empty one.
@@ -133,7 +146,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    fn read<T, E>(self, shown: Shown, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>
+    fn read<T, E>(
+        self,
+        shown: Shown,
+        tell: fn(&str) -> String,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T>
     where
         Rejected: From<E>,
     {
@@ -161,7 +179,11 @@ impl<'a> Field<'a> {
         let secret = !substituted.files.is_empty();
         self.reading.note_files(substituted.files);
         let hidden = secret || matches!(shown, Shown::No) || has_userinfo(&text);
-        self.reading.value(&self.path, &text, hidden);
+        let told = match hidden {
+            true => Told::Secret,
+            false => Told::Text(tell(&text).into()),
+        };
+        self.reading.value(&self.path, &text, told);
         match parse(&text).map_err(Rejected::from) {
             Ok(value) => Some(value),
             Err(rejected) => {

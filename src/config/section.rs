@@ -12,7 +12,7 @@ use super::{
     leaf::{Rejected, nearest},
     substitute::{Environment, Files},
     tree::{Entry, Node},
-    values::Values,
+    values::{Told, Values},
 };
 
 /// What is shared while one file is read.
@@ -69,8 +69,8 @@ impl<'a> Reading<'a> {
     }
 
     /// Remembers the value of a setting.
-    pub fn value(&self, path: &Path, text: &str, secret: bool) {
-        self.values.borrow_mut().add(path, text, secret);
+    pub fn value(&self, path: &Path, text: &str, told: Told) {
+        self.values.borrow_mut().add(path, text, told);
     }
 
     /// Adds a fault.
@@ -140,6 +140,11 @@ impl<'a> Section<'a> {
         self.field(key)?.secret(parse)
     }
 
+    /// Whether what files hold is known here; else [`PLACEHOLDER`](super::PLACEHOLDER) stands for it.
+    pub fn looks_into_files(&self) -> bool {
+        self.reading.named_files == NamedFiles::Read
+    }
+
     /// The path at `key` of a file into which `look` looks; `None` if it is absent or at fault.
     pub fn file<E>(
         &mut self,
@@ -149,7 +154,7 @@ impl<'a> Section<'a> {
     where
         Rejected: From<E>,
     {
-        let here = self.reading.named_files == NamedFiles::Read;
+        let here = self.looks_into_files();
         self.optional::<_, Rejected>(key, |text| {
             let path = path::PathBuf::from(text);
             if here {

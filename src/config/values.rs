@@ -2,24 +2,43 @@
 
 use std::collections::BTreeMap;
 
-use super::error::Path;
+use super::{error::Path, shown::HIDDEN};
 
-/// Every value that was read, variables put in, by its path; only a hash of it is kept.
+/// Every value that was read, variables put in, by its path; of one that is secret only a hash is kept.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Values(BTreeMap<String, Value>);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Value {
     hash: [u8; 16],
-    secret: bool,
+    told: Told,
+}
+
+/// What is told of a value.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Told {
+    /// This text, which may be less than the whole.
+    Text(Box<str>),
+    /// Whether it is another: it has a part in the fingerprint.
+    Change,
+    /// Nothing.
+    Secret,
 }
 
 impl Values {
     /// Adds the value of a setting.
-    pub(super) fn add(&mut self, path: &Path, text: &str, secret: bool) {
+    pub(super) fn add(&mut self, path: &Path, text: &str, told: Told) {
         let mut hash = [0; 16];
         hash.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..16]);
-        self.0.insert(path.to_string(), Value { hash, secret });
+        self.0.insert(path.to_string(), Value { hash, told });
+    }
+
+    /// The value at a path as it may be shown; `None` if the setting was left out.
+    pub fn shown(&self, path: &str) -> Option<&str> {
+        self.0.get(path).map(|value| match &value.told {
+            Told::Text(text) => text,
+            Told::Change | Told::Secret => HIDDEN,
+        })
     }
 
     /// The settings whose value is another in `other`, or that only one of the two has.
@@ -35,7 +54,7 @@ impl Values {
     /// The same for the same values, in every process: 8 hexadecimal digits. Secrets have no part in it, so
     /// that none can be guessed from it.
     pub fn fingerprint(&self) -> String {
-        let mut text = self.hash_of(|value| !value.secret);
+        let mut text = self.hash_of(|value| value.told != Told::Secret);
         text.truncate(8);
         text
     }
@@ -73,8 +92,9 @@ pub fn needs_restart(path: &str) -> bool {
     AT_START.iter().any(|root| within(root)) && !AT_ONCE.iter().any(|root| within(root))
 }
 
-const AT_START: [&str; 8] = [
+const AT_START: [&str; 9] = [
     "admin_listen",
+    "admin_token",
     "listen",
     "log",
     "metrics_listen",
@@ -94,7 +114,11 @@ mod tests {
     fn values(entries: &[(&str, &str, bool)]) -> Values {
         let mut values = Values::default();
         for (path, text, secret) in entries {
-            values.add(&Path::default().key(path), text, *secret);
+            let told = match secret {
+                true => Told::Secret,
+                false => Told::Text((*text).into()),
+            };
+            values.add(&Path::default().key(path), text, told);
         }
         values
     }

@@ -40,6 +40,17 @@ struct Audit {
 /// By [`DecidedBy`], then denied and allowed.
 type Decisions = [[IntCounter; 2]; DecidedBy::ALL.len()];
 
+/// What was counted of one policy since the start of the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyCounts {
+    /// By [`DecidedBy`], then denied and allowed; of all plans together.
+    pub decisions: [[u64; 2]; DecidedBy::ALL.len()],
+    /// By entry of its identifier, then for want of any.
+    pub identified: Vec<u64>,
+    /// The near-limit bands: their names, then denied and allowed.
+    pub near_limit: Vec<(String, [u64; 2])>,
+}
+
 /// One near-limit band, its low edge included.
 #[derive(Debug)]
 struct Band {
@@ -126,6 +137,36 @@ impl PolicyMetrics {
         }
     }
 
+    /// What was counted of the policy in this place, which is `policy`.
+    pub fn so_far(&self, place: usize, policy: &Policy) -> PolicyCounts {
+        let handles = &self.policies[place];
+        let mut decisions = <[[u64; 2]; DecidedBy::ALL.len()]>::default();
+        // Limits of single identifiers are counted with the policy's own.
+        let tiers = policy
+            .tiers
+            .all()
+            .iter()
+            .zip(&handles.decisions)
+            .enumerate();
+        let counted = tiers.filter(|(place, (tier, _))| *place == 0 || tier.plan.is_some());
+        for (_, (_, by_whom)) in counted {
+            for (sums, counters) in decisions.iter_mut().zip(by_whom) {
+                for (sum, counter) in sums.iter_mut().zip(counters) {
+                    *sum += counter.get();
+                }
+            }
+        }
+        let near_limit = handles.near_limit.iter().map(|band| {
+            let decisions = band.decisions.each_ref().map(IntCounter::get);
+            (band.name(), decisions)
+        });
+        PolicyCounts {
+            decisions,
+            identified: handles.identified.iter().map(IntCounter::get).collect(),
+            near_limit: near_limit.collect(),
+        }
+    }
+
     /// Counts a request by what told a policy who is counted.
     pub fn identified(&self, asked: &Asked) {
         self.policies[asked.policy].identified[asked.entry].inc();
@@ -194,7 +235,7 @@ impl Labels {
                 low: edges[0],
                 high: edges[1],
                 decisions: DECISIONS.map(|decision| {
-                    let band = format!("{:.2}-{:.2}", edges[0], edges[1]);
+                    let band = band_name(edges[0], edges[1]);
                     let labels = [&*name, decision, &band].map(str::to_owned);
                     let counter = metrics.near_limit.with_label_values(&words(&labels));
                     self.near_limit.insert(labels);
@@ -233,6 +274,16 @@ const _: () = assert!(
         && Judgement::FalseAllow as usize == 1
         && Judgement::FalseDeny as usize == 2
 );
+
+impl Band {
+    fn name(&self) -> String {
+        band_name(self.low, self.high)
+    }
+}
+
+fn band_name(low: f64, high: f64) -> String {
+    format!("{low:.2}-{high:.2}")
+}
 
 /// The source of an address that is counted for want of any other.
 const FALLBACK: &str = "fallback";

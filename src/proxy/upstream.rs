@@ -8,8 +8,11 @@ use std::{
 
 use arc_swap::ArcSwap;
 use http::StatusCode;
+use parking_lot::Mutex;
 use pingora::{Error, ErrorType, upstreams::peer::HttpPeer};
 use tokio::{net::TcpStream, time::timeout};
+
+use crate::bounded_log::{Event, KeptBack};
 
 /// The one upstream.
 #[derive(Clone, Debug)]
@@ -28,12 +31,69 @@ pub struct UpstreamSettings {
     pub resolve_interval: Duration,
 }
 
+/// A request that the upstream did not answer, or could not be sent to it.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    upstream: Box<str>,
+    /// What the client was answered.
+    status: StatusCode,
+    /// What sort of error it was.
+    kind: ErrorType,
+    /// All that is known of it.
+    error: Box<str>,
+}
+
 /// The upstream and its addresses as last resolved.
 #[derive(Debug)]
 pub struct Upstream {
     settings: UpstreamSettings,
     addresses: ArcSwap<Vec<SocketAddr>>,
+    /// Why its name was not resolved the last time, if it was not.
+    trouble: Mutex<Option<String>>,
     next: AtomicUsize,
+}
+
+impl Event for Failure {
+    /// Details such as a descriptor's number differ each time.
+    fn is_like(&self, other: &Self) -> bool {
+        self.status == other.status && self.kind == other.kind
+    }
+
+    /// Where to look, and what to do.
+    fn tell(&self, KeptBack { more, suppressed }: KeptBack) {
+        let Self {
+            upstream,
+            status,
+            error,
+            ..
+        } = self;
+        let status_code = status.as_u16();
+        match *status {
+            StatusCode::BAD_GATEWAY => tracing::warn!(
+                upstream,
+                status = status_code,
+                error,
+                more,
+                suppressed,
+                "A request failed: the upstream did not answer it. Does it run, and does upstream.address name it?"
+            ),
+            StatusCode::GATEWAY_TIMEOUT => tracing::warn!(
+                upstream,
+                status = status_code,
+                error,
+                more,
+                suppressed,
+                "A request failed: the upstream was too slow. upstream.connect_timeout, read_timeout and write_timeout bound it."
+            ),
+            _ => tracing::warn!(
+                status = status_code,
+                error,
+                more,
+                suppressed,
+                "A request failed."
+            ),
+        }
+    }
 }
 
 impl Upstream {
@@ -43,6 +103,7 @@ impl Upstream {
         Self {
             settings,
             addresses: ArcSwap::from_pointee(literal.into_iter().collect()),
+            trouble: Mutex::default(),
             next: AtomicUsize::new(0),
         }
     }
@@ -82,6 +143,7 @@ impl Upstream {
         let host = &self.settings.address;
         match tokio::net::lookup_host(host).await {
             Ok(found) => {
+                *self.trouble.lock() = None;
                 let mut found: Vec<SocketAddr> = found.take(MOST_ADDRESSES).collect();
                 found.sort_unstable();
                 found.dedup();
@@ -91,26 +153,29 @@ impl Upstream {
                     self.addresses.store(found.into());
                 }
             }
+            // Once, not at every attempt; a new reason is news.
             Err(error) => {
-                tracing::warn!(upstream = host, %error, "The upstream's name was not resolved.");
+                let error = error.to_string();
+                let mut trouble = self.trouble.lock();
+                if trouble.as_ref() != Some(&error) {
+                    tracing::warn!(
+                        upstream = host,
+                        error,
+                        "The upstream's name was not resolved."
+                    );
+                    *trouble = Some(error);
+                }
             }
         }
     }
 
-    /// Tells that a request failed, where to look and what to do.
-    pub(super) fn tell_failure(&self, status: StatusCode, error: &Error, suppressed: u64) {
-        let upstream = &self.settings.address;
-        let status_code = status.as_u16();
-        match status {
-            StatusCode::BAD_GATEWAY => tracing::warn!(
-                upstream, status = status_code, %error, suppressed,
-                "A request failed: the upstream did not answer it. Does it run, and does upstream.address name it?"
-            ),
-            StatusCode::GATEWAY_TIMEOUT => tracing::warn!(
-                upstream, status = status_code, %error, suppressed,
-                "A request failed: the upstream was too slow. upstream.connect_timeout, read_timeout and write_timeout bound it."
-            ),
-            _ => tracing::warn!(status = status_code, %error, suppressed, "A request failed."),
+    /// That a request failed, to be told.
+    pub(super) fn failure(&self, status: StatusCode, error: &Error) -> Failure {
+        Failure {
+            upstream: self.settings.address.clone().into(),
+            status,
+            kind: error.etype().clone(),
+            error: error.to_string().into(),
         }
     }
 

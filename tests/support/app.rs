@@ -62,6 +62,11 @@ impl App {
         Some(app)
     }
 
+    /// Starts it with a configuration that was read.
+    pub fn start_config(config: Config) -> Self {
+        Self::start_with(config, Clock::system())
+    }
+
     fn start_with(config: Config, clock: Clock) -> Self {
         Self::start_at_listener(config, clock, free_listener())
     }
@@ -106,7 +111,8 @@ impl App {
         self.take(Config::load(path, &|_| None)).await;
     }
 
-    async fn take(&self, read: Result<Config, ConfigError>) {
+    /// Gives it what was read of a configuration, and waits until it has taken it.
+    pub async fn take(&self, read: Result<Config, ConfigError>) {
         let taken = async || {
             let exposition = self.metrics().await;
             ["applied", "unchanged", "refused"]

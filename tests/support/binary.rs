@@ -33,6 +33,8 @@ pub fn file(yaml: &str) -> tempfile::NamedTempFile {
 pub struct Binary {
     pub proxy: SocketAddr,
     pub metrics: SocketAddr,
+    /// Where operators ask, if anywhere.
+    pub admin: Option<SocketAddr>,
     pub child: Child,
     /// What it writes to standard error.
     log: tempfile::NamedTempFile,
@@ -44,22 +46,29 @@ impl Binary {
     pub fn start(yaml: &str) -> Self {
         // Another process may take a port between its choice and its use: then choose again.
         (0..10)
-            .find_map(|_| Self::try_start(yaml, None))
+            .find_map(|_| Self::try_start(yaml, None, None))
+            .expect("it becomes ready")
+    }
+
+    /// The same, with a listener for operators.
+    pub fn start_with_admin(yaml: &str) -> Self {
+        (0..10)
+            .find_map(|_| Self::try_start(yaml, None, Some(free_address())))
             .expect("it becomes ready")
     }
 
     /// The same, with a redirection as bash knows them.
     pub fn start_through_shell(yaml: &str, redirection: &str) -> Self {
         (0..10)
-            .find_map(|_| Self::try_start(yaml, Some(redirection)))
+            .find_map(|_| Self::try_start(yaml, Some(redirection), None))
             .expect("it becomes ready")
     }
 
-    fn try_start(yaml: &str, redirection: Option<&str>) -> Option<Self> {
+    fn try_start(yaml: &str, redirection: Option<&str>, admin: Option<SocketAddr>) -> Option<Self> {
         let (proxy, metrics) = (free_address(), free_address());
         let config = tempfile::tempdir().expect("a directory");
         let path = config.path().join("config.yaml");
-        let listeners = format!("listen: {proxy}\nmetrics_listen: {metrics}\nadmin_listen: off\n");
+        let listeners = listeners(proxy, metrics, admin);
         std::fs::write(&path, format!("{listeners}{yaml}")).expect("the file is written");
         let log = tempfile::NamedTempFile::new().expect("a temporary file");
         let mut command = match redirection {
@@ -79,6 +88,7 @@ impl Binary {
         let mut binary = Self {
             proxy,
             metrics,
+            admin,
             child,
             log,
             config,
@@ -95,10 +105,14 @@ impl Binary {
         std::fs::read_to_string(self.log.path()).expect("the log is text")
     }
 
+    /// The same, to be read when it has ended.
+    pub fn log_file(&self) -> std::fs::File {
+        self.log.reopen().expect("a second handle")
+    }
+
     /// Writes its configuration anew, in place.
     pub fn rewrite(&self, yaml: &str) {
-        let (proxy, metrics) = (self.proxy, self.metrics);
-        let listeners = format!("listen: {proxy}\nmetrics_listen: {metrics}\nadmin_listen: off\n");
+        let listeners = listeners(self.proxy, self.metrics, self.admin);
         let path = self.folder().join("config.yaml");
         std::fs::write(path, format!("{listeners}{yaml}")).expect("the file is written");
     }
@@ -153,6 +167,11 @@ impl Drop for Binary {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+fn listeners(proxy: SocketAddr, metrics: SocketAddr, admin: Option<SocketAddr>) -> String {
+    let admin = admin.map_or_else(|| "off".to_owned(), |admin| admin.to_string());
+    format!("listen: {proxy}\nmetrics_listen: {metrics}\nadmin_listen: {admin}\n")
 }
 
 pub fn text(path: &Path) -> &str {

@@ -84,4 +84,5 @@ const CONSUMERS: List<String> = List {
     parse: |text| consumer_name(text).map(str::to_owned),
     covers: String::eq,
     range: None,
+    told: str::to_owned,
 };

@@ -163,11 +163,7 @@ impl Choice for MissingIdentifier {
     const ALL: &'static [Self] = &[Self::ClientIp, Self::Allow, Self::Deny];
 
     fn name(self) -> &'static str {
-        match self {
-            Self::ClientIp => "client_ip",
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        }
+        Self::name(self)
     }
 }
 

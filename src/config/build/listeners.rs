@@ -1,4 +1,4 @@
-//! `listen`, `metrics_listen`, `threads` and `shutdown`: where the proxy is reached and how it stops.
+//! `listen`, `metrics_listen`, `admin_listen`, `admin_token`, `threads` and `shutdown`: where the proxy is reached and how it stops.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -7,7 +7,9 @@ use std::{
 };
 
 use crate::{
+    admin::AdminToken,
     config::{
+        PLACEHOLDER,
         duration::duration,
         leaf::{Rejected, integer, is_plain_integer},
         section::Section,
@@ -98,19 +100,49 @@ fn address(text: &str) -> Result<SocketAddr, Rejected> {
     })
 }
 
-/// Nowhere, or where this machine alone can connect: whoever asks there is not asked who he is.
+/// What who asks at `admin_listen` must show. Empty is nothing, so that it can come from a variable that is unset.
+pub fn admin_token(root: &mut Section<'_>, server: &ServerSettings) -> Option<AdminToken> {
+    let is_known = root.looks_into_files();
+    let token = root.secret("admin_token", |text| {
+        let token = match text {
+            "" => None,
+            PLACEHOLDER if !is_known => Some(PLACEHOLDER.repeat(16).parse()),
+            text => Some(text.parse::<AdminToken>()),
+        };
+        token.transpose()
+    });
+    // Of a token at fault nothing more can be said.
+    let is_at_fault = root.has("admin_token") && token.is_none();
+    let token = token.flatten();
+    match server.admin_listen {
+        Some(admin) if !admin.ip().is_loopback() && token.is_none() && !is_at_fault => {
+            let problem =
+                format!("{admin} can be reached from elsewhere, and there is no admin_token");
+            let hint = format!(
+                "write 127.0.0.1:{}, or admin_token: \"${{file:/run/secrets/admin_token}}\" beside it",
+                admin.port()
+            );
+            root.conflict("admin_listen", problem, Some(&hint));
+        }
+        None if token.is_some() => {
+            root.conflict("admin_token", "has no effect: admin_listen is off", None);
+        }
+        _ => {}
+    }
+    token
+}
+
+/// Nowhere, or an address.
 fn admin_address(text: &str) -> Result<Option<SocketAddr>, Rejected> {
     if text == "off" {
         return Ok(None);
     }
-    let address = address(text)?;
-    if address.ip().is_loopback() {
-        return Ok(Some(address));
-    }
-    Err(Rejected::new(
-        "an address of this machine alone, as in 127.0.0.1:9465 or [::1]:9465, or off",
-    )
-    .hint(Some(format!("write 127.0.0.1:{}", address.port()))))
+    address(text).map(Some).map_err(|rejected| Rejected {
+        accepted: "an address and a port, as in 127.0.0.1:9465 or [::1]:9465, or off".to_owned(),
+        hint: rejected
+            .hint
+            .map(|hint| hint.replace("0.0.0.0", "127.0.0.1")),
+    })
 }
 
 fn loopback(port: u16) -> SocketAddr {

@@ -1,15 +1,23 @@
 //! `log`: how log lines are written.
 
-use crate::config::{
-    LogSettings,
-    leaf::{Choice, Rejected, choice, nearest},
-    section::Section,
+use crate::{
+    config::{
+        LogSettings,
+        leaf::{Choice, Rejected, choice, integer, nearest},
+        section::Section,
+    },
+    limiter::LineSettings,
 };
 
 pub fn read(section: &mut Section<'_>) -> LogSettings {
+    let lines = LineSettings::default();
     LogSettings {
         json: section.word("format", LogFormat::Human, choice) == LogFormat::Json,
         level: section.word("level", "info".to_owned(), level),
+        lines: LineSettings {
+            near_limit: section.word("near_limit_lines", lines.near_limit, integer(0..=1000)),
+            denied: section.word("denied_lines", lines.denied, integer(0..=1000)),
+        },
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
     config::{
         leaf::{Choice, Rejected},
         section::Section,
+        shown::HIDDEN,
     },
     policy::{Apply, Cidr, Conditions, HeaderPattern, HostPattern, MatchRule, Mode, PathPattern},
 };
@@ -119,6 +120,8 @@ pub struct List<T> {
     pub covers: fn(&T, &T) -> bool,
     /// The range that it is, of what comes by the ten thousand.
     pub range: Option<fn(&T) -> Cidr>,
+    /// What of it is shown where the configuration is.
+    pub told: fn(&str) -> String,
 }
 
 /// The alternatives so far, none of which covers another.
@@ -162,7 +165,7 @@ impl<T: Display + Clone + PartialEq> List<T> {
         let has = section.has(self.key);
         let read = section.list(self.key, self.example, |item| {
             given += 1;
-            item.word(|text| {
+            item.word_told(self.told, |text| {
                 let value = (self.parse)(text)?;
                 self.conflict(&value, before.near(&value), wanted)?;
                 before.add(value.clone());
@@ -251,6 +254,7 @@ const HOSTS: List<HostPattern> = List {
     parse: from_str::<HostPattern>,
     covers: HostPattern::covers,
     range: None,
+    told: str::to_owned,
 };
 
 pub const PATHS: List<PathPattern> = List {
@@ -259,6 +263,7 @@ pub const PATHS: List<PathPattern> = List {
     parse: from_str::<PathPattern>,
     covers: PathPattern::covers,
     range: None,
+    told: str::to_owned,
 };
 
 const METHODS: List<Method> = List {
@@ -267,6 +272,7 @@ const METHODS: List<Method> = List {
     parse: method,
     covers: Method::eq,
     range: None,
+    told: str::to_owned,
 };
 
 const HEADERS: List<HeaderPattern> = List {
@@ -275,6 +281,11 @@ const HEADERS: List<HeaderPattern> = List {
     parse: header,
     covers: HeaderPattern::covers,
     range: None,
+    // A value may be a credential.
+    told: |text| match text.split_once('=') {
+        Some((name, _)) => format!("{name}={HIDDEN}"),
+        None => text.to_owned(),
+    },
 };
 
 pub const CLIENTS: List<Cidr> = List {
@@ -283,4 +294,5 @@ pub const CLIENTS: List<Cidr> = List {
     parse: from_str::<Cidr>,
     covers: |wide: &Cidr, narrow: &Cidr| wide.covers(*narrow),
     range: Some(|range| *range),
+    told: str::to_owned,
 };

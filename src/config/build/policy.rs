@@ -188,10 +188,6 @@ impl Choice for FailureMode {
     const ALL: &'static [Self] = &[Self::Local, Self::Allow, Self::Deny];
 
     fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        }
+        Self::name(self)
     }
 }

@@ -36,6 +36,17 @@ pub enum MissingIdentifier {
     Deny,
 }
 
+impl MissingIdentifier {
+    /// The word in YAML.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ClientIp => "client_ip",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// Why a request is answered before any store is asked. Names what is configured, and nothing that a client sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
