@@ -223,7 +223,7 @@ fn parse(
     }
     if error.faults.is_empty() && error.named.is_empty() {
         let files = error.files;
-        let shown = reading.tree.map(|tree| Shown::of(&tree, &values));
+        let shown = content.tree.map(|tree| Shown::of(&tree, &values));
         Ok(Config {
             shown: shown.unwrap_or_default(),
             values,
@@ -260,7 +260,7 @@ fn load_consumers(
         consumers::read(root, settings, &plans, &config.hasher)
     });
     if !list.error.files.is_empty() {
-        values.add(&path.key("files"), &list.values.digest(), true);
+        values.add(&path.key("files"), &list.values.digest(), Told::Secret);
     }
     list
 }

@@ -225,7 +225,7 @@ impl<'a> Section<'a> {
 
     /// Remembers that it is there, where that alone says something.
     pub fn note(&self) {
-        self.reading.value(&self.path, "{}", false);
+        self.reading.value(&self.path, "{}", Told::Change);
     }
 
     /// Which setting this is.
