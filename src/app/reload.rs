@@ -61,20 +61,20 @@ impl Reloader {
         std::future::pending().await
     }
 
+    /// Each outcome is counted last: who sees the count finds told what it stands for.
     fn take(&mut self, read: Result<Config, ConfigError>) {
         match read {
             Err(error) => self.refuse(&error),
             Ok(config) if config.values == self.in_force => {
-                self.metrics.reloaded(Reload::Unchanged);
                 self.tell(None);
                 tracing::info!("The configuration says what it said: nothing to change.");
+                self.metrics.reloaded(Reload::Unchanged);
             }
             Ok(config) => self.apply(config),
         }
     }
 
     fn refuse(&self, error: &ConfigError) {
-        self.metrics.reloaded(Reload::Refused);
         self.tell(Some(error));
         let faults = error.all().count();
         tracing::error!(
@@ -85,6 +85,7 @@ impl Reloader {
         for (file, fault) in error.all().take(MOST_TOLD) {
             tracing::error!("{file}:{fault}");
         }
+        self.metrics.reloaded(Reload::Refused);
     }
 
     fn apply(&mut self, mut config: Config) {
@@ -99,7 +100,6 @@ impl Reloader {
 
         let changed = told(&self.in_force.changed(&values));
         self.in_force = values;
-        self.metrics.reloaded(Reload::Applied);
         self.metrics.configured(&self.in_force.fingerprint());
         self.tell(None);
         tracing::info!(changed, "The configuration was reloaded.");
@@ -110,6 +110,7 @@ impl Reloader {
                 "These settings take effect at a restart only."
             );
         }
+        self.metrics.reloaded(Reload::Applied);
         wait_for_last(before);
     }
 
