@@ -198,6 +198,43 @@ policies: [{name: p, identifier: [header:x-api-key], missing_identifier: deny, l
 }
 
 #[tokio::test]
+async fn keys_are_looked_for_in_the_headers_that_are_set_and_other_values_are_as_they_are() {
+    let rest = "
+identity: {secret: s, consumers: {file: LIST, headers: [x-partner]}}
+policies:
+  - name: p
+    identifier: [header:x-partner, header:x-api-key]
+    missing_identifier: deny
+    limits: [2/366d]
+    plans: {gold: [9/366d]}";
+    let setup = Setup::new(rest, &list(&[("acme", "gold", &["A1"])]));
+    let partner = async |key| setup.ask_with("/", &[("x-partner", key)]).await;
+    assert_eq!(partner("A1").await, (200, Some(8)));
+    assert_eq!(partner("unknown").await, (401, None));
+    assert_eq!(setup.ask("A1").await, (200, Some(1)), "a value, no key");
+    assert_eq!(setup.ask("unknown").await, (200, Some(1)));
+}
+
+#[test]
+fn a_consumer_that_a_setting_names_and_the_list_does_not_is_warned_of() {
+    let (upstream, folder) = (Upstream::start(), tempfile::tempdir().expect("a folder"));
+    let warnings = |entries: &[(&str, &str, &[&str])]| {
+        let rest = format!("exempt: {{consumer: [bert]}}\n{PLANS}");
+        let path = write(&folder, &upstream, &rest, &list(entries));
+        let config = Config::load(&path, &|_| None).expect("accepted");
+        let told = config.warnings.into_iter();
+        told.filter(|warning| warning.contains("consumer"))
+            .collect::<Vec<_>>()
+    };
+    let both: [(&str, &str, &[&str]); 2] = [("bert", "", &["B"]), ("special", "", &["S"])];
+    assert_eq!(warnings(&both), [""; 0]);
+    let expected = "policies[0].overrides[0].consumer: no consumer has the name special, so far";
+    assert_eq!(warnings(&both[..1]), [expected]);
+    let expected = "exempt.consumer: no consumer has the name bert, so far";
+    assert_eq!(warnings(&both[1..]), [expected]);
+}
+
+#[tokio::test]
 async fn a_rotated_key_and_a_changed_plan_keep_the_counters() {
     let setup = Setup::new(PLANS, &list(&[("acme", "gold", &["old"])]));
     assert_eq!(setup.ask("old").await, (200, Some(8)));
@@ -253,6 +290,8 @@ async fn no_policy_asks_about_an_exempt_consumer() {
         assert_eq!(setup.ask("B").await, (200, None));
     }
     assert_eq!(setup.ask("A1").await, (200, Some(8)));
+    let bearer = [("authorization", "Bearer B")];
+    assert_eq!(setup.ask_with("/", &bearer).await, (200, None));
     let two = [("x-api-key", "B"), ("x-api-key", "A1")];
     assert_eq!(setup.ask_with("/", &two).await, (400, None));
     let hidden = [("x-api-key", "B"), ("connection", "x-api-key")];

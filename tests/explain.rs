@@ -2,11 +2,14 @@
 
 use serde_json::{Value, json};
 
+use slidegate::{clock::Clock, policy::IdentifierHasher, ratelimit::Timestamp};
+
 use crate::support::{
     app::App,
     binary::{command, file, text},
     redis::RedisServer,
     upstream::Upstream,
+    wire::Wire,
 };
 
 const POLICIES: &str = "
@@ -119,6 +122,102 @@ policies:
 }
 
 #[test]
+fn explain_tells_by_which_plan_and_why_a_policy_that_matches_asks_nobody() {
+    let hasher = IdentifierHasher::new(Some("s"), 64);
+    let entry = |name: &str, plan: &str, key: &str| {
+        let hash = hasher
+            .api_key(key.as_bytes())
+            .expect("short")
+            .expect("a key");
+        format!("- {{name: {name}, plan: {plan}, keys: [\"{hash}\"]}}\n")
+    };
+    let list = [
+        entry("acme", "gold", "hunter2"),
+        entry("ours", "internal", "hunter3"),
+    ];
+    let list = file(&format!("consumers:\n{}", list.concat()));
+    let yaml = format!(
+        "identity: {{secret: s, consumers: {{file: {}}}}}
+policies:
+  - name: per-key
+    identifier: [header:x-api-key]
+    limits: [2/366d]
+    plans: {{gold: [5/366d], internal: unlimited}}
+  - {{name: session, identifier: [cookie:s], missing_identifier: allow, limits: [9/366d]}}
+  - {{name: trial, mode: shadow, identifier: [header:x-user], missing_identifier: deny, limits: [9/366d]}}
+",
+        text(list.path())
+    );
+    let told = |headers: &[&str]| {
+        let arguments = headers.iter().flat_map(|header| ["-H", header]);
+        let request = ["--request", "/", "--from", "192.0.2.7"].into_iter();
+        let (out, err, code) = explained(&yaml, &request.chain(arguments).collect::<Vec<_>>());
+        assert_eq!(code, Some(0), "{err}");
+        assert!(!out.contains("hunter"), "{out}");
+        out
+    };
+    let (acme, ours) = (hasher.consumer("acme"), hasher.consumer("ours"));
+    for (headers, expected) in [
+        (
+            &["X-Api-Key: hunter2"][..],
+            format!(
+                "policy per-key: asks\n    \
+                 identifier    {acme}, by header:x-api-key, plan gold\n    \
+                 cost          1\n    \
+                 limit         5/366d as per-key: admits, estimate 0.00, remaining 5\n"
+            ),
+        ),
+        (
+            &["X-Api-Key: hunter3"],
+            format!(
+                "policy per-key: matches, does not ask: unlimited\n    \
+                 identifier    {ours}, plan internal\n"
+            ),
+        ),
+        (
+            &["X-Api-Key: hunter4"],
+            "policy per-key: asks\n    \
+             identifier    192.0.2.7, by client_ip, for want of a source\n"
+                .to_owned(),
+        ),
+        (
+            &[],
+            "policy session: matches, does not ask: none of its sources has a value \
+             (missing_identifier: allow)\n"
+                .to_owned(),
+        ),
+        (
+            &["Cookie: s=hunter5"],
+            "policy trial, shadow: matches, does not ask: an identifier is required: \
+             the header x-user\n"
+                .to_owned(),
+        ),
+    ] {
+        let told = told(headers);
+        assert!(told.contains(&expected), "{headers:?}: {told}");
+    }
+}
+
+#[test]
+fn a_target_with_a_host_is_for_that_host() {
+    let yaml = "policies: [{name: p, match: {host: [api.example.com]}, limits: [9/366d]}]";
+    for (target, headers, standing) in [
+        ("http://api.example.com/x", &[][..], "policy p: asks\n"),
+        ("http://API.example.com:80/x", &[], "policy p: asks\n"),
+        (
+            "http://www.example.com/x",
+            &[],
+            "policy p: does not match\n",
+        ),
+        ("/x", &["-H", "Host: api.example.com"], "policy p: asks\n"),
+        ("/x", &[], "policy p: does not match\n"),
+    ] {
+        let (out, ..) = explained(yaml, &[&["--request", target], headers].concat());
+        assert!(out.contains(standing), "{target} {headers:?}: {out}");
+    }
+}
+
+#[test]
 fn what_is_no_request_is_refused_without_being_repeated() {
     for (arguments, told) in [
         (
@@ -143,7 +242,7 @@ fn what_is_no_request_is_refused_without_being_repeated() {
 
 struct Live {
     app: App,
-    _upstream: Upstream,
+    upstream: Upstream,
 }
 
 impl Live {
@@ -152,7 +251,7 @@ impl Live {
         let address = upstream.address;
         Self {
             app: App::start(&format!("upstream: {{address: \"{address}\"}}\n{rest}")),
-            _upstream: upstream,
+            upstream,
         }
     }
 
@@ -176,6 +275,9 @@ impl Live {
         reqwest::get(self.app.url(path)).await.expect("answered")
     }
 }
+
+/// The longest question, in bytes.
+const MAX_BODY: usize = 64 << 10;
 
 /// What is counted so far; whether the store is away changes by itself.
 async fn counted(app: &App) -> Vec<String> {
@@ -262,6 +364,58 @@ async fn an_explanation_while_redis_is_away_tells_who_decides_and_counts_no_erro
     let decision = &told["policies"][0]["limits"][0]["decision"];
     assert_eq!(decision["decided_by"], "local", "{told}");
     assert_eq!(counted(&live.app).await, before);
+
+    let live = Live::new(&format!(
+        "store: {{url: \"{}\", budget: 10s}}\n\
+         policies: [{{name: p, limits: [3/366d], failure_mode: deny}}]",
+        redis.url()
+    ));
+    let told = live.explain("GET /").await;
+    assert_eq!(
+        (&told["outcome"], &told["status"]),
+        (&json!("unavailable"), &json!(503))
+    );
+    assert_eq!(live.get("/").await.status(), 503);
+    let limit = &told["policies"][0]["limits"][0];
+    assert_eq!(
+        (&limit["limit"], &limit["decision"]),
+        (&json!("3/366d"), &Value::Null)
+    );
+}
+
+/// By a clock at half a second, so that the wait is no whole number of them.
+#[tokio::test]
+async fn an_explained_denial_tells_the_wait_that_the_denial_tells() {
+    let upstream = Upstream::start();
+    let yaml = format!(
+        "upstream: {{address: \"{}\"}}\npolicies: [{{name: p, limits: [1/10s]}}]",
+        upstream.address
+    );
+    let clock = Clock::manual(Timestamp::from_millis(1_800_000_003_500));
+    let app = App::start_at(&yaml, clock);
+    let live = Live { app, upstream };
+    assert_eq!(live.get("/").await.status(), 200);
+    let told = live.explain("GET /").await;
+    let denied = live.get("/").await;
+    assert_eq!(denied.status(), 429);
+    let wait = denied.headers()["retry-after"].to_str().expect("text");
+    let decision = &told["policies"][0]["limits"][0]["decision"];
+    assert_eq!(decision["retry_after_seconds"].to_string(), wait, "{told}");
+}
+
+#[tokio::test]
+async fn a_running_proxy_explains_by_the_configuration_that_is_in_force() {
+    let live = Live::new("policies: [{name: p, limits: [3/366d]}]");
+    assert_eq!(live.explain("GET /").await["policies"][0]["policy"], "p");
+    let address = live.upstream.address;
+    let other = "identity: {trusted_proxies: [127.0.0.0/8]}\npolicies: [{name: q, limits: [0/1m]}]";
+    live.app
+        .reload(&format!("upstream: {{address: \"{address}\"}}\n{other}"))
+        .await;
+    let told = live.explain("GET /").await;
+    assert_eq!(told["policies"][0]["policy"], "q", "{told}");
+    assert_eq!(told["outcome"], "denied", "{told}");
+    assert_eq!(told["peer_is_trusted"], true, "{told}");
 }
 
 #[tokio::test]
@@ -332,6 +486,17 @@ async fn the_admin_listener_answers_questions_and_nothing_else_and_repeats_no_ke
     }
     let long = "x".repeat(100_000);
     assert_eq!(live.ask(long).await.0, 413);
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n";
+    let body = format!("{}{hidden}", "x".repeat(MAX_BODY + 1));
+    let length = body.len();
+    let mut wire = Wire::open(live.app.admin);
+    wire.send(
+        format!("POST /explain HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}")
+            .as_bytes(),
+    );
+    let answer = wire.rest();
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
     let get = |path: &str| reqwest::get(format!("http://{}{path}", live.app.admin));
     assert_eq!(get("/explain").await.expect("answered").status(), 405);
     assert_eq!(get("/metrics").await.expect("answered").status(), 404);

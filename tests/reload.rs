@@ -176,6 +176,11 @@ async fn series_of_a_policy_that_is_gone_go_and_those_of_one_that_stays_go_on() 
     assert!(!exposition.contains("\"goes\""), "{exposition}");
     let infos = exposition.matches("\nslidegate_config_info{").count();
     assert_eq!(infos, 1, "the fingerprint of the last one only");
+    let told = setup.ready().await;
+    let (_, in_force) = told.split_once("configuration ").expect("it is told");
+    let (in_force, _) = in_force.split_once(' ').expect("in force");
+    let info = format!("slidegate_config_info{{fingerprint=\"{in_force}\"}}");
+    assert_eq!(metric(&exposition, &info), 1.0);
 }
 
 #[test]
@@ -328,9 +333,9 @@ async fn a_changed_file_takes_effect_by_itself_and_at_once_on_sighup() {
         metric(&binary.observed("/metrics").await, unchanged) == 1.0
     })
     .await;
-    let log = binary.log();
-    assert!(log.contains("The configuration was reloaded."), "{log}");
-    assert!(log.contains("policies[0].limits[0]"), "{log}");
+    for told in ["The configuration was reloaded.", "policies[0].limits[0]"] {
+        eventually(told, async || binary.log().contains(told)).await;
+    }
 }
 
 #[tokio::test]
@@ -346,16 +351,58 @@ async fn a_faulty_file_is_told_in_the_log_with_every_fault_and_changes_nothing()
     })
     .await;
     limit_becomes(&binary, "10").await;
-    let log = binary.log();
     for told in [
         "config.yaml:5:",
         "policies[0].limts",
         "did you mean limits?",
     ] {
-        assert!(log.contains(told), "{told}: {log}");
+        eventually(told, async || binary.log().contains(told)).await;
     }
     binary.rewrite(&policies(&upstream, "30/366d"));
     limit_becomes(&binary, "30").await;
+}
+
+#[tokio::test]
+async fn what_a_reload_warns_of_stands_in_the_log_and_of_many_faults_the_first_twenty() {
+    let upstream = Upstream::start();
+    let binary = Binary::start(&policies(&upstream, "10/366d"));
+    limit_becomes(&binary, "10").await;
+    let by_key = "identifier: [header:x-api-key], limits: [20/366d]";
+    let inventive = policies(&upstream, "20/366d").replace("limits: [20/366d]", by_key);
+    binary.rewrite(&format!("threads: 3\n{inventive}"));
+    limit_becomes(&binary, "20").await;
+    eventually("the warnings are in the log", async || {
+        let log = binary.log();
+        let waits =
+            |line: &str| line.contains("take effect at a restart only") && line.contains("threads");
+        log.contains("policy p: a client that invents values for header:x-api-key")
+            && log.lines().any(waits)
+    })
+    .await;
+
+    let known = binary.log().len();
+    let faulty: String = (0..25).map(|number| format!("zz{number}: 1\n")).collect();
+    binary.rewrite(&format!("{}{faulty}", policies(&upstream, "20/366d")));
+    binary.signal("HUP");
+    // It may be refused twice, for its change and by the signal: the first time is looked at.
+    eventually("the faults are in the log", async || {
+        binary.log()[known..].contains("config.yaml:25:")
+    })
+    .await;
+    let log = binary.log();
+    let refused = log[known..]
+        .split("The configuration has faults")
+        .nth(1)
+        .expect("told");
+    assert!(
+        refused
+            .lines()
+            .next()
+            .expect("a line")
+            .contains("faults=25"),
+        "{refused}"
+    );
+    assert_eq!(refused.matches("unknown key").count(), 20, "{refused}");
 }
 
 /// What the kubelet does: a new folder, and one link moved over another.

@@ -61,6 +61,7 @@ impl Reloader {
         std::future::pending().await
     }
 
+    /// Each outcome is counted last: who sees the count finds told what it stands for.
     fn take(&mut self, read: Result<Config, ConfigError>) {
         match read {
             Err(error) => self.refuse(&error),
@@ -68,6 +69,7 @@ impl Reloader {
                 self.tell(None);
                 self.metrics.reloaded(Reload::Unchanged);
                 tracing::info!("The configuration says what it said: nothing to change.");
+                self.metrics.reloaded(Reload::Unchanged);
             }
             Ok(config) => self.apply(config),
         }
@@ -85,6 +87,7 @@ impl Reloader {
         for (file, fault) in error.all().take(MOST_TOLD) {
             tracing::error!("{file}:{fault}");
         }
+        self.metrics.reloaded(Reload::Refused);
     }
 
     fn apply(&mut self, mut config: Config) {
@@ -111,6 +114,7 @@ impl Reloader {
                 "These settings take effect at a restart only."
             );
         }
+        self.metrics.reloaded(Reload::Applied);
         wait_for_last(before);
     }
 
