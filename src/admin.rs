@@ -3,6 +3,7 @@
 //! - `GET /`: what can be asked.
 //! - `GET /config`: the configuration in force, without what is secret.
 //! - `GET /policies`: each policy, and what has come of it so far.
+//! - `GET /near-limit`: the last decisions near a limit.
 //! - `GET` and `DELETE /identifiers/<identifier>`: what the store holds of one client, and its deletion.
 //! - `POST /explain`: what would become of a request now, by the counters as they are. The body is a [`Question`]
 //!   in JSON; nothing is charged, and no metric or cache notices.
@@ -12,6 +13,7 @@
 mod config;
 mod guard;
 mod identifiers;
+mod near_limit;
 mod policies;
 mod token;
 
@@ -58,15 +60,17 @@ enum Endpoint {
     Listing,
     Config,
     Policies,
+    NearLimit,
     Identifiers,
     Explain,
 }
 
 impl Endpoint {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Listing,
         Self::Config,
         Self::Policies,
+        Self::NearLimit,
         Self::Identifiers,
         Self::Explain,
     ];
@@ -84,6 +88,7 @@ impl Endpoint {
             Self::Listing => "/",
             Self::Config => "/config",
             Self::Policies => "/policies",
+            Self::NearLimit => "/near-limit",
             Self::Identifiers => "/identifiers/<identifier>",
             Self::Explain => "/explain",
         }
@@ -92,7 +97,7 @@ impl Endpoint {
     /// As in the header `allow`.
     const fn methods(self) -> &'static str {
         match self {
-            Self::Listing | Self::Config | Self::Policies => "GET, HEAD",
+            Self::Listing | Self::Config | Self::Policies | Self::NearLimit => "GET, HEAD",
             Self::Identifiers => "GET, HEAD, DELETE",
             Self::Explain => "POST",
         }
@@ -109,6 +114,7 @@ impl Endpoint {
             Self::Listing => "what can be asked",
             Self::Config => "the configuration in force, without what is secret",
             Self::Policies => "each policy, and what has come of it so far",
+            Self::NearLimit => "the last decisions near a limit",
             Self::Identifiers => {
                 "what the store holds of one client, by ?policy=<name> or all; DELETE deletes it"
             }
@@ -160,6 +166,10 @@ impl Admin {
             Endpoint::Policies => {
                 let told = policies::told(&self.rules.load(), &self.store);
                 answer(StatusCode::OK, &told)
+            }
+            Endpoint::NearLimit => {
+                let near_limit = self.rules.load().limiter.near_limit();
+                answer(StatusCode::OK, &near_limit::told(near_limit))
             }
             Endpoint::Identifiers => {
                 let deletes = request.method == Method::DELETE;

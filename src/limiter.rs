@@ -21,14 +21,15 @@ use std::{
 use smallvec::SmallVec;
 use tokio::sync::Semaphore;
 
+pub use noted::{NearLimit, Noted};
 pub use verdict::{LimitDecision, LimitDecisions, Outcome, Verdict};
 
 use self::{
     denial_cache::DenialCache,
-    noted::{Denied, NearLimit, Noted, StoreFailure},
+    noted::{Denied, StoreFailure},
 };
 use crate::{
-    bounded_log::{FoldedLog, LINES_PER_SECOND},
+    bounded_log::{FoldedLog, Kind, LINES_PER_SECOND},
     clock::{self, Clock},
     metrics::{DecidedBy, Metrics, PolicyCounts, PolicyMetrics},
     policy::{Asked, AuditSample, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
@@ -248,6 +249,12 @@ impl Limiter {
     /// What it and its successors tell only now and then.
     pub fn logs(&self) -> LimiterLogs {
         LimiterLogs(self.shared.clone())
+    }
+
+    /// The last decisions near a limit, those alike as one, the newest first; at most
+    /// [`MOST_KINDS`](crate::bounded_log::MOST_KINDS).
+    pub fn near_limit(&self) -> Vec<Kind<NearLimit>> {
+        self.shared.near_limit.recent()
     }
 
     /// Decides on a request: all its policies, in one call, or in none if a denial is known beforehand.

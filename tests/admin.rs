@@ -71,7 +71,7 @@ async fn what_can_be_asked_is_listed_and_what_can_not_is_told() {
     let (status, listed) = live.ask("GET", "/").await;
     assert_eq!(status, 200);
     let listed = listed.as_array().expect("a list");
-    assert!(listed.len() >= 5, "{listed:?}");
+    assert!(listed.len() >= 6, "{listed:?}");
     for endpoint in listed {
         let path = endpoint["path"].as_str().expect("a path");
         let methods = endpoint["methods"].as_str().expect("methods");
@@ -524,4 +524,59 @@ async fn while_redis_is_away_a_client_is_freed_in_the_memory_of_this_proxy_and_t
     let why = told["error"].as_str().expect("text");
     assert!(why.contains("counted by itself is deleted"), "{why}");
     assert_eq!(live.status(&[]).await, 200);
+}
+
+#[tokio::test]
+async fn the_last_decisions_near_a_limit_are_told_newest_first_and_those_alike_as_one() {
+    let live = Live::new(
+        "policies:
+  - {name: per-key, identifier: [header:x-api-key], limits: [10/366d]}
+  - {name: trial, identifier: [header:x-api-key], missing_identifier: allow, limits: [2/365d], mode: shadow}",
+    );
+    assert_eq!(live.ask("GET", "/near-limit").await.1, json!([]));
+    for _ in 0..12 {
+        live.status(&[("x-api-key", "hunter2")]).await;
+    }
+    let (status, near) = live.ask("GET", "/near-limit").await;
+    assert_eq!(status, 200);
+    assert!(!near.to_string().contains("hunter2"), "{near}");
+    let told = |entry: &Value| {
+        let words = ["policy", "name", "mode", "decision", "decided_by", "limit"];
+        let words = words
+            .map(|word| entry[word].as_str().expect(word).to_owned())
+            .join(" ");
+        (words, entry["times"].as_u64().expect("a number"))
+    };
+    let found: Vec<_> = near.as_array().expect("a list").iter().map(told).collect();
+    let expected = [
+        ("trial trial shadow deny store 2/365d", 10),
+        ("per-key per-key enforce deny store 10/366d", 2),
+        ("per-key per-key enforce allow store 10/366d", 1),
+    ];
+    assert_eq!(
+        found,
+        expected.map(|(words, times)| (words.to_owned(), times))
+    );
+    let denied = &near[1];
+    assert_eq!(
+        (
+            &denied["current"],
+            &denied["estimate"],
+            &denied["utilization"]
+        ),
+        (&json!(10), &json!(10.0), &json!(1.0))
+    );
+    assert_eq!(denied["identifier"].as_str().expect("text").len(), 22);
+    let moment = denied["now_ms"].as_u64().expect("a number");
+    let age = Clock::system().now().as_millis().abs_diff(moment);
+    assert!(age < 3_600_000, "{age}");
+
+    // Many clients: the last ones stay, and no more.
+    for number in 0..150 {
+        for _ in 0..3 {
+            live.status(&[("x-api-key", &format!("k{number}"))]).await;
+        }
+    }
+    let (_, near) = live.ask("GET", "/near-limit").await;
+    assert_eq!(near.as_array().expect("a list").len(), 128);
 }

@@ -13,7 +13,7 @@ use crate::{
 
 /// A decision, with all that is told of it. The identifier is an address or a hash, never a key.
 #[derive(Clone, Debug)]
-pub(super) struct Noted {
+pub struct Noted {
     /// The policy's name.
     pub policy: Arc<str>,
     /// The limit's.
@@ -30,7 +30,7 @@ pub(super) struct Noted {
 
 /// A decision near its limit.
 #[derive(Clone, Debug)]
-pub(super) struct NearLimit(pub Noted);
+pub struct NearLimit(pub Noted);
 
 /// A denial.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Denied(pub Noted);
 pub(super) struct StoreFailure(pub StoreError);
 
 impl Noted {
-    pub fn of(limit: &LimitDecision, policy: &Policy) -> Self {
+    pub(super) fn of(limit: &LimitDecision, policy: &Policy) -> Self {
         Self {
             policy: policy.name.clone(),
             limit: policy.tiers.limits(limit.tier)[limit.limit].name.clone(),
@@ -53,7 +53,7 @@ impl Noted {
     }
 
     /// `allow` or `deny`.
-    const fn outcome(&self) -> &'static str {
+    pub const fn outcome(&self) -> &'static str {
         if self.decision.allowed {
             "allow"
         } else {
