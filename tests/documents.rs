@@ -3,11 +3,12 @@
 
 use std::{fs, path::Path};
 
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 10] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "docs/metrics.md",
     "docs/soak.md",
     "lua/README.md",
     "k8s/README.md",

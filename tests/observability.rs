@@ -1,11 +1,19 @@
 //! What operators see: metrics that are there from the start, bounded whatever clients send, and log lines
 //! that tell what happened without telling secrets.
 
-use std::path::Path;
+use std::fmt::Write as _;
 
-use slidegate::clock::Clock;
+use slidegate::{clock::Clock, metrics::OPEN_LABELS};
 
-use crate::support::{app::App, binary::Binary, redis::eventually, upstream::Upstream, wire::Wire};
+use crate::support::{
+    app::App,
+    binary::Binary,
+    exposition::{self, Family},
+    redis::eventually,
+    snapshot::agrees,
+    upstream::Upstream,
+    wire::Wire,
+};
 
 const POLICIES: &str = "policies:\n  \
     - {name: per-key, identifier: [header:x-api-key], limits: [10/366d]}\n  \
@@ -41,13 +49,7 @@ async fn every_series_is_there_at_zero_before_the_first_event_and_named_as_docum
     let upstream = Upstream::start();
     let app = App::start(&yaml(&upstream, ""));
     let exposition = app.metrics().await;
-    let found = shape(&exposition);
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/exposition.txt");
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&file, &found).expect("the snapshot is written");
-    }
-    let expected = std::fs::read_to_string(&file).expect("the snapshot");
-    assert_eq!(found, expected, "BLESS=1 accepts it; then read the diff");
+    agrees("tests/snapshots/exposition.txt", &shape(&exposition));
     for line in exposition
         .lines()
         .filter(|line| line.starts_with("slidegate_"))
@@ -56,6 +58,70 @@ async fn every_series_is_there_at_zero_before_the_first_event_and_named_as_docum
         let one = one.iter().any(|info| line.starts_with(info));
         assert!(line.ends_with(if one { " 1" } else { " 0" }), "{line}");
     }
+}
+
+#[tokio::test]
+async fn the_table_of_metrics_is_what_is_exposed() {
+    let upstream = Upstream::start();
+    let app = App::start(&yaml(&upstream, ""));
+    let exposed = exposition::parse(&app.metrics().await);
+    let ours = exposed
+        .iter()
+        .filter(|family| family.name.starts_with("slidegate_"));
+    assert!(ours.count() >= 10 && exposed.len() < 100);
+    agrees("docs/metrics.md", &table(&exposed));
+}
+
+/// `docs/metrics.md`.
+fn table(families: &[Family]) -> String {
+    let mut text = String::from(
+        "# Metrics\n\n\
+         What `http://<host>:9464/metrics` tells. Each series is there at 0 from the start, or from the reload that brings\n\
+         its policy. Written by `BLESS=1 cargo test table_of_metrics` from what a proxy exposes: do not edit.\n\n\
+         | metric | type | labels | what |\n| --- | --- | --- | --- |\n",
+    );
+    let mut open = Vec::new();
+    for family in families {
+        let mut labels: Vec<&str> = Vec::new();
+        for (name, _) in family.series.iter().flat_map(|series| &series.labels) {
+            if name != "le" && !labels.contains(&name.as_str()) {
+                labels.push(name);
+            }
+        }
+        let labels = labels.into_iter().map(|label| {
+            match OPEN_LABELS.iter().find(|(name, _)| *name == label) {
+                Some(label) => {
+                    open.push(label);
+                    format!("`{}`", label.0)
+                }
+                None => {
+                    let values: Vec<_> = family.values(label).into_iter().collect();
+                    format!("`{label}`: `{}`", values.join("`, `"))
+                }
+            }
+        });
+        let labels = labels.collect::<Vec<_>>().join("; ");
+        let (name, kind, help) = (&family.name, &family.kind, &family.help);
+        writeln!(text, "| `{name}` | {kind} | {labels} | {help} |").expect("written");
+    }
+    text += "\nLabels that are not among a few words known beforehand; none comes from a client:\n\n\
+             | label | where its values come from |\n| --- | --- |\n";
+    for label in &OPEN_LABELS {
+        assert!(open.contains(&label), "no metric has {}", label.0);
+        writeln!(text, "| `{}` | {} |", label.0, label.1).expect("written");
+    }
+    text += "\nHistograms, whose unit is in their names, and the upper edges of their buckets:\n\n\
+             | metric | `le` |\n| --- | --- |\n";
+    for family in families.iter().filter(|family| family.kind == "histogram") {
+        let mut edges: Vec<&str> = family.values("le").into_iter().collect();
+        edges.sort_by(|one, other| edge(one).total_cmp(&edge(other)));
+        writeln!(text, "| `{}` | {} |", family.name, edges.join(", ")).expect("written");
+    }
+    text
+}
+
+fn edge(le: &str) -> f64 {
+    le.parse().expect("a number")
 }
 
 #[tokio::test]
