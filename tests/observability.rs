@@ -1,15 +1,23 @@
 //! What operators see: metrics that are there from the start, bounded whatever clients send, and log lines
 //! that tell what happened without telling secrets.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, net::Ipv4Addr, sync::Arc};
 
-use slidegate::{clock::Clock, metrics::OPEN_LABELS};
+use http::HeaderValue;
+use slidegate::{
+    clock::Clock,
+    config::Config,
+    limiter::{Intent, Limiter, Outcome},
+    metrics::{Metrics, OPEN_LABELS},
+    policy::{Client, PolicySet, RequestView},
+    store::{Health, MemoryStore, Store},
+};
 
 use crate::support::{
-    app::App,
+    app::{App, metric},
     binary::Binary,
     exposition::{self, Family},
-    redis::eventually,
+    redis::{RedisServer, eventually},
     snapshot::agrees,
     upstream::Upstream,
     wire::Wire,
@@ -147,6 +155,86 @@ async fn nothing_a_client_sends_grows_or_breaks_the_exposition() {
         let value = line.rsplit_once(' ').expect("a value").1;
         assert!(value.parse::<f64>().is_ok(), "{line}");
         assert!(line.is_ascii(), "{line}");
+    }
+}
+
+/// What decides, without a proxy around it: a hundred thousand connections would take minutes.
+#[tokio::test]
+async fn a_hundred_thousand_identities_add_no_series_where_they_are_decided() {
+    let policies = "
+identity: {trusted_proxies: [127.0.0.0/8]}
+policies:
+  - {name: key, identifier: [header:x-api-key], limits: [10/366d]}
+  - {name: address, limits: [10/366d]}
+  - {name: path, identifier: [[path, method]], limits: [10/366d], mode: shadow}
+  - {name: host, identifier: [[host, cookie:c, query:q]], limits: [10/366d], mode: shadow}
+";
+    let yaml = format!("upstream: {{address: \"127.0.0.1:9\"}}\n{policies}");
+    let config =
+        Config::parse(&yaml, "test.yaml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
+    let clock = Clock::system();
+    let metrics = Arc::new(Metrics::new());
+    let store = MemoryStore::new(config.memory, clock.clone());
+    let limiter = Arc::new(Limiter::new(
+        Arc::new(PolicySet::new(config.policies, config.hasher)),
+        Store::Memory(store),
+        MemoryStore::new(config.memory, clock.clone()),
+        &config.limiter,
+        metrics.clone(),
+        clock,
+    ));
+    let exposed = || {
+        let (text, _) = metrics.expose(Health::default());
+        String::from_utf8(text).expect("text")
+    };
+    let before = shape(&exposed());
+    for number in 0..100_000_u32 {
+        let odd = [b"c=\"\\\xff{}=,#".as_slice(), number.to_string().as_bytes()].concat();
+        let odd = HeaderValue::from_bytes(&odd).expect("a value");
+        let (head, ()) = http::Request::builder()
+            .method(format!("M{number}").as_str())
+            .uri(format!("/%22%0a%ff/{number}?q=%22%0a{number}"))
+            .header("host", format!("h{number}.example"))
+            .header("x-api-key", odd.clone())
+            .header("cookie", odd)
+            .body(())
+            .expect("a request")
+            .into_parts();
+        let view = RequestView {
+            head: &head,
+            client: Client::Address(Ipv4Addr::from_bits(number).into()),
+            peer_is_trusted: true,
+        };
+        let verdict = limiter.check(&view, Intent::Take).await;
+        assert!(matches!(verdict.outcome, Outcome::Pass), "{verdict:?}");
+    }
+    let after = exposed();
+    assert_eq!(shape(&after), before);
+    for policy in ["key", "address", "path", "host"] {
+        let series = format!("slidegate_utilization_ratio_count{{policy=\"{policy}\"}}");
+        assert_eq!(metric(&after, &series), 100_000.0, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn durations_are_told_in_seconds() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::start());
+    let store = format!("store: {{url: \"{}\", budget: 200ms}}\n", redis.url());
+    let app = App::start(&yaml(&upstream, &store));
+    app.store_decides().await;
+    redis.pause();
+    let slow = reqwest::get(app.url("/slow/300")).await;
+    assert_eq!(slow.expect("a response").status(), 200);
+    redis.resume();
+    for (metric, at_least) in [
+        ("store_duration", 0.2),
+        ("request_added", 0.2),
+        ("upstream_duration", 0.3),
+    ] {
+        // In milliseconds it would be no less than 200.
+        let series = format!("slidegate_{metric}_seconds_sum");
+        eventually(metric, async || app.metric(&series).await >= at_least).await;
+        assert!(app.metric(&series).await < 200.0, "{metric}");
     }
 }
 
