@@ -12,6 +12,7 @@ pub mod name_server;
 pub mod namespace;
 pub mod nginx;
 pub mod oracle;
+pub mod prometheus;
 pub mod random;
 pub mod redis;
 pub mod relay;
