@@ -16,6 +16,7 @@ use crate::support::{
     exposition,
     prometheus::{Prometheus, now, promtool},
     redis::{RedisServer, eventually},
+    snapshot::agrees,
     upstream::Upstream,
     wire::Wire,
 };
@@ -391,6 +392,25 @@ fn queries_are_rates_of_metrics_that_there_are_over_all_replicas() {
     }
     let silent: Vec<_> = exposed.difference(&told).collect();
     assert!(silent.is_empty(), "no panel tells {silent:?}");
+}
+
+#[test]
+fn the_operator_s_rules_are_the_same() {
+    let rules = fs::read_to_string(dashboards().join("alerts.yaml")).expect("rules");
+    let mut text = String::from(
+        "# Written by `BLESS=1 cargo test operator_s_rules` from dashboards/alerts.yaml: do not edit.\n\
+         apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: slidegate\n  \
+         labels:\n    app.kubernetes.io/name: slidegate\nspec:\n",
+    );
+    for line in rules.lines() {
+        let line = format!("  {line}");
+        text += line.trim_end();
+        text.push('\n');
+    }
+    agrees("k8s/operator/prometheus-rule.yaml", &text);
+    let made: serde_yaml::Value = serde_yaml::from_str(&text).expect("YAML");
+    let rules: serde_yaml::Value = serde_yaml::from_str(&rules).expect("YAML");
+    assert_eq!(made["spec"], rules);
 }
 
 /// A panel that asks something.
