@@ -323,6 +323,25 @@ impl Register<'_> {
     }
 }
 
+/// Labels whose values are not a closed set, and where they come from: never from a client.
+pub const OPEN_LABELS: [(&str, &str); 6] = [
+    ("band", "neighbours in `near_limit.edges`"),
+    (
+        "fingerprint",
+        "a hash of the configuration in force, of which secrets are no part",
+    ),
+    (
+        "plan",
+        "a name in `policies[].plans`, or empty where the policy's own limits decide",
+    ),
+    ("policy", "`policies[].name`"),
+    (
+        "source",
+        "an entry of `policies[].identifier`, or `fallback`, the address for want of any",
+    ),
+    ("version", "that of slidegate"),
+];
+
 /// Indexed by `usize::from(allowed)`.
 const DECISIONS: [&str; 2] = ["deny", "allow"];
 

@@ -1,13 +1,14 @@
 //! What the documents say of the repository is so: links and paths lead somewhere, and the README names every
-//! metric. Its YAML blocks are the configuration's to check.
+//! metric and every alert. Its YAML blocks are the configuration's to check.
 
 use std::{fs, path::Path};
 
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 10] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "docs/metrics.md",
     "docs/soak.md",
     "lua/README.md",
     "k8s/README.md",
@@ -44,6 +45,7 @@ fn every_path_exists() {
         "bench/",
         "tests/",
         "lua/",
+        "dashboards/",
         "k8s/",
         "scripts/",
         "examples/",
@@ -81,6 +83,26 @@ fn the_readme_names_every_metric() {
         );
     }
     assert!(found >= 10, "found {found}");
+}
+
+#[test]
+fn the_readme_names_every_alert_as_severe_as_it_is() {
+    let (readme, rules) = (text("README.md"), text("dashboards/alerts.yaml"));
+    let rules: Vec<&str> = rules.split("- alert: ").skip(1).collect();
+    assert!(rules.len() >= 6, "found {}", rules.len());
+    for rule in rules {
+        let name = rule.lines().next().expect("a name");
+        let severity = rule.split("severity: ").nth(1);
+        let severity = severity.and_then(|rest| rest.lines().next());
+        let severity = severity.expect("a severity");
+        let mut rows = readme
+            .lines()
+            .filter(|line| line.contains(&format!("| `{name}` |")));
+        let row = rows
+            .next()
+            .unwrap_or_else(|| panic!("README.md lacks {name}"));
+        assert!(row.ends_with(&format!("| {severity} |")), "{row}");
+    }
 }
 
 fn text(document: &str) -> String {

@@ -12,6 +12,7 @@ mod clients;
 mod clocks;
 mod config;
 mod consumers;
+mod dashboards;
 mod denial_horizon;
 mod differential;
 mod documents;

@@ -33,7 +33,16 @@ fn every_manifest_is_yaml_and_listed_in_its_kustomization() {
         );
     }
     let kinds: Vec<_> = kinds.iter().map(String::as_str).collect();
-    assert_eq!(kinds, ["Deployment", "Kustomization", "Service"]);
+    assert_eq!(
+        kinds,
+        [
+            "Deployment",
+            "Kustomization",
+            "PodMonitor",
+            "PrometheusRule",
+            "Service"
+        ]
+    );
 }
 
 #[test]
@@ -195,6 +204,41 @@ fn every_config_map_holds_a_configuration_that_is_accepted_with_the_secret_and_n
             kustomization["configMapGenerator"][0]["files"][0],
             "config.yaml"
         );
+    }
+}
+
+#[test]
+fn the_dashboard_and_the_rules_become_config_maps_that_grafana_and_prometheus_find() {
+    let kustomization = &documents(&root().join("dashboards/kustomization.yaml"))[0];
+    let maps = kustomization["configMapGenerator"].as_sequence();
+    let mut files = Vec::new();
+    for map in maps.expect("ConfigMaps") {
+        let file = map["files"][0].as_str().expect("a file");
+        assert!(root().join("dashboards").join(file).exists(), "{file}");
+        files.push((file, map["options"]["labels"]["grafana_dashboard"].as_str()));
+    }
+    assert_eq!(
+        files,
+        [("slidegate.json", Some("1")), ("alerts.yaml", None)]
+    );
+    assert_eq!(
+        kustomization["generatorOptions"]["disableNameSuffixHash"],
+        true
+    );
+}
+
+#[test]
+fn the_operator_scrapes_the_metrics_of_the_pods_with_slidegate() {
+    let monitor = &documents(&root().join("k8s/operator/pod-monitor.yaml"))[0];
+    let deployment = &documents(&root().join("k8s/sidecar/deployment.yaml"))[0];
+    assert_eq!(
+        monitor["spec"]["selector"]["matchLabels"],
+        deployment["spec"]["template"]["metadata"]["labels"]
+    );
+    let port = &monitor["spec"]["podMetricsEndpoints"][0]["port"];
+    for sidecar in slidegates() {
+        let mut ports = sidecar["ports"].as_sequence().expect("ports").iter();
+        assert!(ports.any(|of| &of["name"] == port && of["containerPort"] == 9464));
     }
 }
 

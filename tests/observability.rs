@@ -1,15 +1,25 @@
 //! What operators see: metrics that are there from the start, bounded whatever clients send, and log lines
 //! that tell what happened without telling secrets.
 
-use std::path::Path;
+use std::{fmt::Write as _, net::Ipv4Addr, sync::Arc};
 
+use http::HeaderValue;
 use serde_json::{Value, json};
-use slidegate::clock::Clock;
+use slidegate::{
+    clock::Clock,
+    config::Config,
+    limiter::{Intent, Limiter, Outcome},
+    metrics::{Metrics, OPEN_LABELS},
+    policy::{Client, PolicySet, RequestView},
+    store::{Health, MemoryStore, Store},
+};
 
 use crate::support::{
-    app::App,
+    app::{App, metric},
     binary::Binary,
+    exposition::{self, Family},
     redis::{RedisServer, eventually},
+    snapshot::agrees,
     upstream::Upstream,
     wire::Wire,
 };
@@ -48,13 +58,7 @@ async fn every_series_is_there_at_zero_before_the_first_event_and_named_as_docum
     let upstream = Upstream::start();
     let app = App::start(&yaml(&upstream, ""));
     let exposition = app.metrics().await;
-    let found = shape(&exposition);
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/exposition.txt");
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&file, &found).expect("the snapshot is written");
-    }
-    let expected = std::fs::read_to_string(&file).expect("the snapshot");
-    assert_eq!(found, expected, "BLESS=1 accepts it; then read the diff");
+    agrees("tests/snapshots/exposition.txt", &shape(&exposition));
     for line in exposition
         .lines()
         .filter(|line| line.starts_with("slidegate_"))
@@ -63,6 +67,70 @@ async fn every_series_is_there_at_zero_before_the_first_event_and_named_as_docum
         let one = one.iter().any(|info| line.starts_with(info));
         assert!(line.ends_with(if one { " 1" } else { " 0" }), "{line}");
     }
+}
+
+#[tokio::test]
+async fn the_table_of_metrics_is_what_is_exposed() {
+    let upstream = Upstream::start();
+    let app = App::start(&yaml(&upstream, ""));
+    let exposed = exposition::parse(&app.metrics().await);
+    let ours = exposed
+        .iter()
+        .filter(|family| family.name.starts_with("slidegate_"));
+    assert!(ours.count() >= 10 && exposed.len() < 100);
+    agrees("docs/metrics.md", &table(&exposed));
+}
+
+/// `docs/metrics.md`.
+fn table(families: &[Family]) -> String {
+    let mut text = String::from(
+        "# Metrics\n\n\
+         What `http://<host>:9464/metrics` tells. Each series is there at 0 from the start, or from the reload that brings\n\
+         its policy. Written by `BLESS=1 cargo test table_of_metrics` from what a proxy exposes: do not edit.\n\n\
+         | metric | type | labels | what |\n| --- | --- | --- | --- |\n",
+    );
+    let mut open = Vec::new();
+    for family in families {
+        let mut labels: Vec<&str> = Vec::new();
+        for (name, _) in family.series.iter().flat_map(|series| &series.labels) {
+            if name != "le" && !labels.contains(&name.as_str()) {
+                labels.push(name);
+            }
+        }
+        let labels = labels.into_iter().map(|label| {
+            match OPEN_LABELS.iter().find(|(name, _)| *name == label) {
+                Some(label) => {
+                    open.push(label);
+                    format!("`{}`", label.0)
+                }
+                None => {
+                    let values: Vec<_> = family.values(label).into_iter().collect();
+                    format!("`{label}`: `{}`", values.join("`, `"))
+                }
+            }
+        });
+        let labels = labels.collect::<Vec<_>>().join("; ");
+        let (name, kind, help) = (&family.name, &family.kind, &family.help);
+        writeln!(text, "| `{name}` | {kind} | {labels} | {help} |").expect("written");
+    }
+    text += "\nLabels that are not among a few words known beforehand; none comes from a client:\n\n\
+             | label | where its values come from |\n| --- | --- |\n";
+    for label in &OPEN_LABELS {
+        assert!(open.contains(&label), "no metric has {}", label.0);
+        writeln!(text, "| `{}` | {} |", label.0, label.1).expect("written");
+    }
+    text += "\nHistograms, whose unit is in their names, and the upper edges of their buckets:\n\n\
+             | metric | `le` |\n| --- | --- |\n";
+    for family in families.iter().filter(|family| family.kind == "histogram") {
+        let mut edges: Vec<&str> = family.values("le").into_iter().collect();
+        edges.sort_by(|one, other| edge(one).total_cmp(&edge(other)));
+        writeln!(text, "| `{}` | {} |", family.name, edges.join(", ")).expect("written");
+    }
+    text
+}
+
+fn edge(le: &str) -> f64 {
+    le.parse().expect("a number")
 }
 
 #[tokio::test]
@@ -88,6 +156,86 @@ async fn nothing_a_client_sends_grows_or_breaks_the_exposition() {
         let value = line.rsplit_once(' ').expect("a value").1;
         assert!(value.parse::<f64>().is_ok(), "{line}");
         assert!(line.is_ascii(), "{line}");
+    }
+}
+
+/// What decides, without a proxy around it: a hundred thousand connections would take minutes.
+#[tokio::test]
+async fn a_hundred_thousand_identities_add_no_series_where_they_are_decided() {
+    let policies = "
+identity: {trusted_proxies: [127.0.0.0/8]}
+policies:
+  - {name: key, identifier: [header:x-api-key], limits: [10/366d]}
+  - {name: address, limits: [10/366d]}
+  - {name: path, identifier: [[path, method]], limits: [10/366d], mode: shadow}
+  - {name: host, identifier: [[host, cookie:c, query:q]], limits: [10/366d], mode: shadow}
+";
+    let yaml = format!("upstream: {{address: \"127.0.0.1:9\"}}\n{policies}");
+    let config =
+        Config::parse(&yaml, "test.yaml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
+    let clock = Clock::system();
+    let metrics = Arc::new(Metrics::new());
+    let store = MemoryStore::new(config.memory, clock.clone());
+    let limiter = Arc::new(Limiter::new(
+        Arc::new(PolicySet::new(config.policies, config.hasher)),
+        Store::Memory(store),
+        MemoryStore::new(config.memory, clock.clone()),
+        &config.limiter,
+        metrics.clone(),
+        clock,
+    ));
+    let exposed = || {
+        let (text, _) = metrics.expose(Health::default());
+        String::from_utf8(text).expect("text")
+    };
+    let before = shape(&exposed());
+    for number in 0..100_000_u32 {
+        let odd = [b"c=\"\\\xff{}=,#".as_slice(), number.to_string().as_bytes()].concat();
+        let odd = HeaderValue::from_bytes(&odd).expect("a value");
+        let (head, ()) = http::Request::builder()
+            .method(format!("M{number}").as_str())
+            .uri(format!("/%22%0a%ff/{number}?q=%22%0a{number}"))
+            .header("host", format!("h{number}.example"))
+            .header("x-api-key", odd.clone())
+            .header("cookie", odd)
+            .body(())
+            .expect("a request")
+            .into_parts();
+        let view = RequestView {
+            head: &head,
+            client: Client::Address(Ipv4Addr::from_bits(number).into()),
+            peer_is_trusted: true,
+        };
+        let verdict = limiter.check(&view, Intent::Take).await;
+        assert!(matches!(verdict.outcome, Outcome::Pass), "{verdict:?}");
+    }
+    let after = exposed();
+    assert_eq!(shape(&after), before);
+    for policy in ["key", "address", "path", "host"] {
+        let series = format!("slidegate_utilization_ratio_count{{policy=\"{policy}\"}}");
+        assert_eq!(metric(&after, &series), 100_000.0, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn durations_are_told_in_seconds() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::start());
+    let store = format!("store: {{url: \"{}\", budget: 200ms}}\n", redis.url());
+    let app = App::start(&yaml(&upstream, &store));
+    app.store_decides().await;
+    redis.pause();
+    let slow = reqwest::get(app.url("/slow/300")).await;
+    assert_eq!(slow.expect("a response").status(), 200);
+    redis.resume();
+    for (metric, at_least) in [
+        ("store_duration", 0.2),
+        ("request_added", 0.2),
+        ("upstream_duration", 0.3),
+    ] {
+        // In milliseconds it would be no less than 200.
+        let series = format!("slidegate_{metric}_seconds_sum");
+        eventually(metric, async || app.metric(&series).await >= at_least).await;
+        assert!(app.metric(&series).await < 200.0, "{metric}");
     }
 }
 
