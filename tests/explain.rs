@@ -491,8 +491,10 @@ async fn the_admin_listener_answers_questions_and_nothing_else_and_repeats_no_ke
     let length = body.len();
     let mut wire = Wire::open(live.app.admin);
     wire.send(
-        format!("POST /explain HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}")
-            .as_bytes(),
+        format!(
+            "POST /explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .as_bytes(),
     );
     let answer = wire.rest();
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");

@@ -67,7 +67,6 @@ impl Reloader {
             Err(error) => self.refuse(&error),
             Ok(config) if config.values == self.in_force => {
                 self.tell(None);
-                self.metrics.reloaded(Reload::Unchanged);
                 tracing::info!("The configuration says what it said: nothing to change.");
                 self.metrics.reloaded(Reload::Unchanged);
             }
@@ -77,7 +76,6 @@ impl Reloader {
 
     fn refuse(&self, error: &ConfigError) {
         self.tell(Some(error));
-        self.metrics.reloaded(Reload::Refused);
         let faults = error.all().count();
         tracing::error!(
             file = error.file,
@@ -104,8 +102,6 @@ impl Reloader {
         self.in_force = values;
         self.metrics.configured(&self.in_force.fingerprint());
         self.tell(None);
-        // Last: who sees it counted finds it told.
-        self.metrics.reloaded(Reload::Applied);
         tracing::info!(changed, "The configuration was reloaded.");
         let waiting = self.waiting();
         if !waiting.is_empty() {
