@@ -52,7 +52,7 @@ pub struct Demand<'a> {
     pub audited: bool,
 }
 
-/// The largest quota that can be audited, in units. A log has up to twice as many members of about 100 bytes
+/// The largest quota that can be audited, in units. A log has up to twice as many members of about 120 bytes
 /// each, and what Redis does with them all at once keeps others waiting.
 pub const MAX_AUDITED_QUOTA: u64 = 10_000;
 
