@@ -38,6 +38,9 @@ pub enum QuestionError {
     /// Not a header line. Counted from 1.
     #[error("header {0}: expected a name, a colon and a value, as in X-API-Key: k")]
     Header(usize),
+    /// More than one `Host`, or another than that of the URL: such a request is answered 400 before it is decided.
+    #[error("header: a request has one Host, and with a URL the one of that")]
+    Host,
 }
 
 /// What would become of the request.
@@ -189,7 +192,16 @@ impl Question {
             .authority()
             .map(|authority| authority.as_str());
         if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
-            request.headers_mut().entry(header::HOST).or_insert(host);
+            let told = request
+                .headers_mut()
+                .entry(header::HOST)
+                .or_insert(host.clone());
+            if !told.as_bytes().eq_ignore_ascii_case(host.as_bytes()) {
+                return Err(QuestionError::Host);
+            }
+        }
+        if request.headers().get_all(header::HOST).iter().count() > 1 {
+            return Err(QuestionError::Host);
         }
         Ok(request.into_parts().0)
     }
