@@ -72,7 +72,9 @@ async fn every_series_is_there_at_zero_before_the_first_event_and_named_as_docum
 #[tokio::test]
 async fn the_table_of_metrics_is_what_is_exposed() {
     let upstream = Upstream::start();
-    let app = App::start(&yaml(&upstream, ""));
+    // Nothing of it needs the Redis.
+    let audited = "store: {url: \"redis://127.0.0.1:9\"}\naudit: {sample: 0.01}\n";
+    let app = App::start(&yaml(&upstream, audited));
     let exposed = exposition::parse(&app.metrics().await);
     let ours = exposed
         .iter()
@@ -86,7 +88,7 @@ fn table(families: &[Family]) -> String {
     let mut text = String::from(
         "# Metrics\n\n\
          What `http://<host>:9464/metrics` tells. Each series is there at 0 from the start, or from the reload that brings\n\
-         its policy. Written by `BLESS=1 cargo test table_of_metrics` from what a proxy exposes: do not edit.\n\n\
+         its policy; those of the audit where `audit` is on. Written by `BLESS=1 cargo test table_of_metrics` from what a proxy exposes: do not edit.\n\n\
          | metric | type | labels | what |\n| --- | --- | --- | --- |\n",
     );
     let mut open = Vec::new();
