@@ -3,8 +3,8 @@
 
 local DENIED, ADMITTED, OTHER_WINDOW = 0, 1, 2
 local DAY = 86400
-local FIELDS = 7
-local AUDITED, HAS_EXACT, UNKNOWN = 'audit', 2, -1
+local FIELDS = audited and 7 or 6
+local HAS_EXACT, UNKNOWN = 2, -1
 
 -- Once: it runs on within a script, and one call is one moment.
 local now = tonumber(ARGV[1])
@@ -19,14 +19,9 @@ if not now then
 end
 local seconds = floor(now / 1000)
 
--- The text of what pcall caught.
-local function fault(caught)
-  return type(caught) == 'table' and caught.err or tostring(caught)
-end
-
 -- `reply` is complete up to `filled`; the next group starts at KEYS[key] and ARGV[arg].
 local reply, filled = { now }, 1
-local key, arg, last = 1, 2, #ARGV
+local key, arg, last = 1, 3, #ARGV
 
 while arg <= last do
   local demands = tonumber(ARGV[arg])
@@ -62,7 +57,7 @@ while arg <= last do
       status = DENIED
     end
     reply[place + 1], reply[place + 2], reply[place + 3] = allowed and 1 or 0, current, previous
-    if ARGV[a + 6] == AUDITED then
+    if audited and ARGV[a + 6] == 'audit' then
       local done, exact = pcall(logged, KEYS[k + 2], moment - length, current + previous)
       reply[place + 1] = reply[place + 1] + HAS_EXACT
       reply[place + 4] = done and (exact or UNKNOWN) or fault(exact)
@@ -76,7 +71,7 @@ while arg <= last do
   if status == ADMITTED then
     k, a, place = key, arg, filled + 1
     for _ = 1, demands do
-      local is_audited = ARGV[a + 6] == AUDITED
+      local is_audited = audited and ARGV[a + 6] == 'audit'
       if ARGV[a + 1] ~= 'peek' then
         local cost, done = ARGV[a + 4], nil
         if reply[place + 2] == 0 then
@@ -119,9 +114,10 @@ while arg <= last do
   if status == ADMITTED or status == DENIED then
     filled = filled_by_decisions
   end
-  for _ = 1, demands do
-    key, arg = key + (ARGV[arg + 6] == AUDITED and 3 or 2), arg + FIELDS
+  for demand = 1, audited and demands or 0 do
+    key = key + (ARGV[arg + FIELDS * demand - 1] == 'audit' and 1 or 0)
   end
+  key, arg = key + 2 * demands, arg + FIELDS * demands
 end
 
 -- What an undecided group left behind its status.

@@ -440,9 +440,14 @@ fn a_reply_is_no_longer_than_the_readme_tells() {
     let call = |keys: [&str; 4], second_guess: &str| -> Vec<redis::Value> {
         let demand = ["sliding_window_counter", "take", "5", "60", "1"];
         let mut command = redis::cmd("EVAL");
-        command.arg(script).arg(4).arg(&keys).arg("120000").arg("2");
-        command.arg(&demand).arg("2").arg("");
-        command.arg(&demand).arg(second_guess).arg("");
+        command
+            .arg(script)
+            .arg(4)
+            .arg(&keys)
+            .arg("120000")
+            .arg("")
+            .arg("2");
+        command.arg(&demand).arg("2").arg(&demand).arg(second_guess);
         command.query(&mut server.client()).expect("a reply")
     };
     assert_eq!(call(["a:2", "a:1", "b:2", "b:1"], "2").len(), 2 + 2 * 3);

@@ -239,7 +239,12 @@ impl RedisStore {
                 At::Now => route.server.guess(sent),
                 At::Stamp(stamp) => stamp,
             };
-            let class = Class { at, slot, asking };
+            let class = Class {
+                at,
+                slot,
+                asking,
+                audited: groups.clone().flatten().any(|demand| demand.audited),
+            };
             let part = script::write_part(&self.namespace, groups.clone(), guess, class, until);
             match route.server.batcher.ask(part).await {
                 Ok((now, answers)) => return Ok((route.server, now, answers)),

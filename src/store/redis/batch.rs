@@ -128,7 +128,7 @@ async fn call(
         .map(|waiting| (waiting.part, waiting.whom))
         .unzip();
     let exchange = connection.exchange(class.asking);
-    let mut sent = pin!(exchange.run(script, |command| write(command, class.at, &parts)));
+    let mut sent = pin!(exchange.run(script, |command| write(command, class, &parts)));
     let reply = match timeout(budget, &mut sent).await {
         Ok(reply) => reply,
         Err(_) => {
@@ -183,16 +183,17 @@ fn heed(exchange: &Exchange<'_>, answers: &[Answer]) {
     }
 }
 
-fn write(command: &mut Cmd, at: At, parts: &[Part]) {
+fn write(command: &mut Cmd, class: Class, parts: &[Part]) {
     let keys = parts.iter().map(|part| words(&part.keys).count());
     command.arg(keys.sum::<usize>());
     for word in parts.iter().flat_map(|part| words(&part.keys)) {
         command.arg(word);
     }
-    match at {
+    match class.at {
         At::Stamp(stamp) => command.arg(stamp.as_millis()),
         At::Now => command.arg(""),
     };
+    command.arg(script::audit(class.audited));
     for word in parts.iter().flat_map(|part| words(&part.arguments)) {
         command.arg(word);
     }

@@ -105,6 +105,8 @@ pub(super) struct Class {
     pub slot: Option<Slot>,
     /// Whether it is sent behind `ASKING`: the slot is still being moved to this server.
     pub asking: bool,
+    /// Whether an identifier in it is audited: only then the script makes what logs need.
+    pub audited: bool,
 }
 
 /// How many demands each group of a request has.
@@ -137,8 +139,10 @@ pub(super) fn write_part<'g, 'd: 'g>(
                 .arg(demand.limit.quota())
                 .arg(demand.limit.window().seconds())
                 .arg(demand.cost.units())
-                .arg(number)
-                .arg(if demand.audited { "audit" } else { "" });
+                .arg(number);
+            if class.audited {
+                arguments.arg(audit(demand.audited));
+            }
         }
         shape.push(group.len());
     }
@@ -149,6 +153,11 @@ pub(super) fn write_part<'g, 'd: 'g>(
         shape,
         until,
     }
+}
+
+/// Says it of a demand, and of a whole call.
+pub(super) const fn audit(audited: bool) -> &'static str {
+    if audited { "audit" } else { "" }
 }
 
 const fn action(action: Action) -> &'static str {
@@ -233,6 +242,7 @@ mod tests {
             at: At::Now,
             slot: None,
             asking: false,
+            audited: true,
         };
         let until = Instant::from_std(crate::clock::instant());
         let part = write_part("ns", groups.iter(), now, class, until);
