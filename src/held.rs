@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     limiter::{LimitDecision, LimitDecisions, Limiter},
-    policy::{Identifier, Policy},
+    policy::{Identifier, NamedLimit, Policy},
     store::StoreError,
 };
 
@@ -91,20 +91,36 @@ fn entry(policy: &Policy, held: &LimitDecision) -> Value {
     let decision = &held.decision;
     let named = &policy.tiers.limits(held.tier)[held.limit];
     let next_unit = decision.next_unit();
-    json!({
-        "name": &*named.name,
-        "limit": named.limit.to_string(),
-        "quota": named.limit.quota(),
-        "window_seconds": named.limit.window().seconds(),
-        "algorithm": named.algorithm.name(),
-        "cost": decision.cost.units(),
-        "current": decision.counts.current,
-        "previous": decision.counts.previous,
-        "estimate": decision.estimate(),
-        "remaining": decision.remaining(),
-        "allowed": decision.allowed,
-        "now_ms": decision.now.as_millis(),
-        "next_unit_ms": next_unit.map(|wait| decision.now.later(wait).as_millis()),
-        "window_turns_ms": decision.reset().as_millis(),
-    })
+    let mut told = limit(named);
+    let held = [
+        ("cost", json!(decision.cost.units())),
+        ("current", json!(decision.counts.current)),
+        ("previous", json!(decision.counts.previous)),
+        ("estimate", json!(decision.estimate())),
+        ("remaining", json!(decision.remaining())),
+        ("allowed", json!(decision.allowed)),
+        ("now_ms", json!(decision.now.as_millis())),
+        (
+            "next_unit_ms",
+            json!(next_unit.map(|wait| decision.now.later(wait).as_millis())),
+        ),
+        ("window_turns_ms", json!(decision.reset().as_millis())),
+    ];
+    told.extend(held.map(|(name, value)| (name.to_owned(), value)));
+    Value::Object(told)
+}
+
+/// A limit as configured: how each answer in JSON tells of one.
+pub fn limit(named: &NamedLimit) -> Map<String, Value> {
+    let limit = named.limit;
+    let told = [
+        ("name", json!(&*named.name)),
+        ("limit", json!(limit.to_string())),
+        ("quota", json!(limit.quota())),
+        ("window_seconds", json!(limit.window().seconds())),
+        ("algorithm", json!(named.algorithm.name())),
+    ];
+    told.map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
 }

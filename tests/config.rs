@@ -268,6 +268,14 @@ fn what_is_allowed_and_risky_is_warned_about() {
         matches!(told.as_slice(), [one] if one.contains("no request is ever admitted")),
         "{told:?}"
     );
+    let audited = "store: {url: \"redis://r:6379\"}\nidentity: {secret: s}\naudit: {sample: 0.01}";
+    let limits = "policies: [{name: a, limits: [10/1m, 10001/1h, 20000/1d]}]";
+    assert_eq!(
+        warnings(&format!("{audited}\n{limits}")),
+        [
+            "policy a: 10001/1h, 20000/1d is not audited, since a log holds at most twice 10000 units"
+        ]
+    );
 }
 
 #[test]

@@ -183,6 +183,37 @@ async fn series_of_a_policy_that_is_gone_go_and_those_of_one_that_stays_go_on() 
     assert_eq!(metric(&exposition, &info), 1.0);
 }
 
+#[tokio::test]
+async fn an_audit_begins_and_ends_without_a_restart_and_its_series_with_it() {
+    let redis = RedisServer::start();
+    let policies = "policies: [{name: p, limits: [9/366d]}]";
+    let store = format!("url: \"{}\", budget: 10s", redis.url());
+    let setup = Setup::new(&store, policies);
+    setup.app.store_decides().await;
+    let audited = async || {
+        setup.status().await;
+        let exposition = setup.app.metrics().await;
+        let outcomes = exposition.lines().filter_map(|line| {
+            let (series, count) = line.rsplit_once(' ')?;
+            let is_outcome = series.starts_with("slidegate_audit_decisions_total{");
+            is_outcome.then(|| count.parse::<u64>().expect("a count"))
+        });
+        outcomes.collect::<Vec<_>>()
+    };
+    assert_eq!(audited().await, [0; 0]);
+    setup
+        .reload(&format!("audit: {{sample: 1}}\n{policies}"))
+        .await;
+    // One request was counted before the log began: nothing is compared for a year.
+    assert_eq!(audited().await, [0, 0, 0]);
+    setup
+        .reload("audit: {sample: 1}\npolicies: [{name: q, limits: [9/366d]}]")
+        .await;
+    assert_eq!(audited().await, [1, 0, 0]);
+    setup.reload(policies).await;
+    assert_eq!(audited().await, [0; 0]);
+}
+
 #[test]
 fn a_cluster_in_the_place_of_one_server_is_a_change_that_wants_a_restart() {
     let values = |rest: &str| {

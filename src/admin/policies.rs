@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
+    held,
     limiter::{Limiter, StoreStatus},
     metrics::DecidedBy,
     policy::{Charge, NamedLimit, Policy},
@@ -70,16 +71,7 @@ fn described(policy: &Policy, matches: &Value) -> Value {
 
 /// None is unlimited.
 fn limits(limits: &[NamedLimit]) -> Value {
-    let limits = limits.iter().map(|named| {
-        json!({
-            "name": &*named.name,
-            "limit": named.limit.to_string(),
-            "quota": named.limit.quota(),
-            "window_seconds": named.limit.window().seconds(),
-            "algorithm": named.algorithm.name(),
-        })
-    });
-    limits.collect()
+    limits.iter().map(held::limit).collect()
 }
 
 fn charge(charge: &Charge) -> Value {

@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use prometheus::{Histogram, IntCounter};
+use prometheus::{
+    Histogram, IntCounter,
+    core::{MetricVec, MetricVecBuilder},
+};
 
 use super::{DECISIONS, DecidedBy, Metrics};
 use crate::{
@@ -91,39 +94,21 @@ impl PolicyMetrics {
     /// Removes from `metrics` the series that these handles have and `those` have not. What is counted here
     /// from now on is lost.
     pub fn give_way_to(&self, those: &Self, metrics: &Metrics) {
-        // An error says that it was removed before, by handles of the same labels.
-        for gone in self.labels.decisions.difference(&those.labels.decisions) {
-            drop(metrics.decisions.remove_label_values(&words(gone)));
-        }
-        for gone in self.labels.identified.difference(&those.labels.identified) {
-            drop(metrics.identified.remove_label_values(&words(gone)));
-        }
-        for gone in self.labels.near_limit.difference(&those.labels.near_limit) {
-            drop(metrics.near_limit.remove_label_values(&words(gone)));
-        }
-        for gone in self
-            .labels
-            .utilization
-            .difference(&those.labels.utilization)
-        {
-            drop(metrics.utilization.remove_label_values(&words(gone)));
-        }
-        let those = &those.labels;
-        for gone in self
-            .labels
-            .audit_decisions
-            .difference(&those.audit_decisions)
-        {
-            drop(metrics.audit_decisions.remove_label_values(&words(gone)));
-        }
-        let kept = &those.audit_estimate_error;
-        for gone in self.labels.audit_estimate_error.difference(kept) {
-            drop(
-                metrics
-                    .audit_estimate_error
-                    .remove_label_values(&words(gone)),
-            );
-        }
+        let (here, there) = (&self.labels, &those.labels);
+        remove(&metrics.decisions, &here.decisions, &there.decisions);
+        remove(&metrics.identified, &here.identified, &there.identified);
+        remove(&metrics.near_limit, &here.near_limit, &there.near_limit);
+        remove(&metrics.utilization, &here.utilization, &there.utilization);
+        remove(
+            &metrics.audit_decisions,
+            &here.audit_decisions,
+            &there.audit_decisions,
+        );
+        remove(
+            &metrics.audit_estimate_error,
+            &here.audit_estimate_error,
+            &there.audit_estimate_error,
+        );
     }
 
     /// Counts a decision of one of the policy's limits by what the exact log says of it, if that is known.
@@ -283,6 +268,18 @@ impl Band {
 
 fn band_name(low: f64, high: f64) -> String {
     format!("{low:.2}-{high:.2}")
+}
+
+/// Removes the series that are `here` and not `there`.
+fn remove<B: MetricVecBuilder, const N: usize>(
+    series: &MetricVec<B>,
+    here: &HashSet<[String; N]>,
+    there: &HashSet<[String; N]>,
+) {
+    for gone in here.difference(there) {
+        // An error says that it was removed before, by handles of the same labels.
+        drop(series.remove_label_values(&words(gone)));
+    }
 }
 
 /// The source of an address that is counted for want of any other.
