@@ -28,6 +28,7 @@ pub mod held;
 pub mod limiter;
 pub mod metrics;
 pub mod observe;
+pub mod pem;
 pub mod policy;
 pub mod proxy;
 pub mod ratelimit;

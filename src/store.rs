@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 pub use memory::{MemorySettings, MemoryStore};
 pub use redis::{
     ClientFiles, ClusterSettings, HostPort, ParseRedisUrlError, Password, RedisSettings,
-    RedisStore, RedisUrl, SentinelSettings, TlsFiles, Topology, UnusableFile, files,
+    RedisStore, RedisUrl, SentinelSettings, TlsFiles, Topology, files,
 };
 
 use crate::{

@@ -33,7 +33,7 @@ use self::{
     servers::{Route, Servers},
 };
 pub use self::{
-    files::{ClientFiles, Password, TlsFiles, UnusableFile},
+    files::{ClientFiles, Password, TlsFiles},
     topology::{ClusterSettings, HostPort, SentinelSettings, Topology},
     url::{ParseRedisUrlError, RedisUrl},
 };

@@ -5,6 +5,7 @@
 use super::upstream::{host_and_port, is_host};
 use crate::{
     config::{leaf::Rejected, section::Section},
+    pem,
     store::{
         ClientFiles, ClusterSettings, HostPort, ParseRedisUrlError, Password, RedisSettings,
         RedisUrl, SentinelSettings, TlsFiles, Topology, files,
@@ -116,9 +117,9 @@ fn password(section: &mut Section<'_>) -> Option<Password> {
 }
 
 fn tls(section: &mut Section<'_>) -> TlsFiles {
-    let ca = section.file("ca", |path| files::certificates(path).map(drop));
-    let certificate = section.file("certificate", |path| files::certificates(path).map(drop));
-    let key = section.file("key", |path| files::key(path).map(drop));
+    let ca = section.file("ca", |path| pem::certificates(path).map(drop));
+    let certificate = section.file("certificate", |path| pem::certificates(path).map(drop));
+    let key = section.file("key", |path| pem::key(path).map(drop));
     for (one, other) in [("certificate", "key"), ("key", "certificate")] {
         if section.has(one) && !section.has(other) {
             let problem = format!("stands without {other}, and a client's certificate needs both");
