@@ -26,7 +26,10 @@ use crate::{
         response::Responder,
         upstream::{Failure, Upstream},
     },
-    server::{self, BindError, Readiness, RunningWorker, ServerSettings, Stop, Worker},
+    server::{
+        self, BindError, Bound, Listener, Opening, Readiness, RunningWorker, ServerSettings, Stop,
+        Worker,
+    },
     store::{MemoryStore, RedisStore, Store},
 };
 
@@ -49,8 +52,8 @@ pub struct World {
 /// Where it can be reached.
 #[derive(Debug)]
 pub struct Listeners {
-    /// By clients.
-    pub proxy: TcpListener,
+    /// By clients, as many as the configuration has.
+    pub proxy: Vec<Bound>,
     /// By Prometheus and probes.
     pub metrics: TcpListener,
     /// By operators, if at all.
@@ -89,11 +92,13 @@ pub enum AppError {
 /// If one of them is taken, foreign or not permitted.
 pub fn bind(settings: &ServerSettings) -> Result<Listeners, BindError> {
     let admin = settings.admin_listen;
+    let proxy = settings.listen.iter();
+    let proxy = proxy.map(|listener| server::bind("listen", &listener.address));
     Ok(Listeners {
-        proxy: server::bind("listen", settings.listen)?,
-        metrics: server::bind("metrics_listen", settings.metrics_listen)?,
+        proxy: proxy.collect::<Result<_, _>>()?,
+        metrics: server::bind_tcp("metrics_listen", settings.metrics_listen)?,
         admin: admin
-            .map(|address| server::bind("admin_listen", address))
+            .map(|address| server::bind_tcp("admin_listen", address))
             .transpose()?,
     })
 }
@@ -141,7 +146,9 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     let admin_token = config.admin_token;
     let rules = Arc::new(ArcSwap::from_pointee(rules(config, Arc::new(limiter))));
     let reloads = ReloadStatus::default();
-    let reloader = Reloader::new(rules.clone(), values, metrics.clone(), reloads.clone());
+    let openings: Vec<Opening> = settings.listen.iter().map(Opening::new).collect();
+    let mut reloader = Reloader::new(rules.clone(), values, metrics.clone(), reloads.clone());
+    reloader.keeps_identities(&settings.listen, &openings);
     let admin = HttpServer::new_app(Admin {
         rules: rules.clone(),
         store: store.clone(),
@@ -163,17 +170,24 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
         readiness: readiness.clone(),
     });
 
+    let proxy_listeners: Vec<Listener> = listeners
+        .proxy
+        .into_iter()
+        .zip(openings)
+        .map(|(bound, opening)| Listener { bound, opening })
+        .collect();
     // The listeners are bound: what arrives from here on is served.
     readiness.set(true);
     let (close, closing) = watch::channel(false);
     let conf = Arc::new(pingora_settings());
     let mut running = Vec::with_capacity(threads);
     for worker in workers.drain(..) {
-        let listener = listeners.proxy.try_clone()?;
+        let listeners = proxy_listeners.iter().map(Listener::try_clone);
+        let listeners = listeners.collect::<Result<_, _>>()?;
         let proxy = http_proxy(&conf, gateway.clone());
-        running.push(worker.start(listener, proxy, closing.clone())?);
+        running.push(worker.start(listeners, proxy, closing.clone())?);
     }
-    drop(listeners.proxy);
+    drop(proxy_listeners);
 
     let ended = control.block_on(async move {
         let observing = tokio::spawn(serve_to_the_end(listeners.metrics, observatory));
@@ -297,7 +311,7 @@ fn install_cryptography() {
 /// Serves as long as the control runtime runs, whatever happens to the workers.
 async fn serve_to_the_end(listener: TcpListener, app: impl ServerApp + Send + Sync + 'static) {
     let (_open, never_closing) = watch::channel(false);
-    server::serve(listener, Arc::new(app), never_closing).await;
+    server::serve(vec![listener.into()], Arc::new(app), never_closing).await;
 }
 
 /// Waits for the word to stop, or for a worker that stops by itself; then drains.

@@ -34,6 +34,7 @@ pub struct Metrics {
     requests: [IntCounter; STATUS_CLASSES.len()],
     config_reloads: [IntCounter; Reload::ALL.len()],
     config_info: IntGaugeVec,
+    certificate_expiry: IntGaugeVec,
     /// From the choice of the upstream to the head of its response.
     pub upstream_duration: Histogram,
     /// From the head of a request to the decision on it; what a charge by response waits is not in it.
@@ -170,6 +171,11 @@ impl Metrics {
             "Always 1; the label is the same where the same configuration is in force.",
             &["fingerprint"],
         );
+        let certificate_expiry = register.gauges(
+            "certificate_expiry_timestamp_seconds",
+            "When a certificate that clients are shown ends, in seconds since 1970; file is its file in the configuration.",
+            &["file"],
+        );
         register
             .gauges(
                 "build_info",
@@ -208,6 +214,7 @@ impl Metrics {
             config_reloads: Reload::ALL
                 .map(|result| config_reloads.with_label_values(&[result.name()])),
             config_info,
+            certificate_expiry,
             upstream_duration: register.histogram(
                 "upstream_duration_seconds",
                 "From the choice of the upstream to the head of its response.",
@@ -253,6 +260,17 @@ impl Metrics {
     pub fn configured(&self, fingerprint: &str) {
         self.config_info.reset();
         self.config_info.with_label_values(&[fingerprint]).set(1);
+    }
+
+    /// Forgets which certificates are shown.
+    pub fn no_certificates(&self) {
+        self.certificate_expiry.reset();
+    }
+
+    /// Tells when a certificate that is shown ends, in seconds since 1970.
+    pub fn certificate(&self, file: &str, expires: i64) {
+        let series = self.certificate_expiry.with_label_values(&[file]);
+        series.set(expires);
     }
 
     /// Everything in the text format 0.0.4, and the content type to send it with.
@@ -324,8 +342,9 @@ impl Register<'_> {
 }
 
 /// Labels whose values are not a closed set, and where they come from: never from a client.
-pub const OPEN_LABELS: [(&str, &str); 6] = [
+pub const OPEN_LABELS: [(&str, &str); 7] = [
     ("band", "neighbours in `near_limit.edges`"),
+    ("file", "`listen[].tls.certificates[].certificate`"),
     (
         "fingerprint",
         "a hash of the configuration in force, of which secrets are no part",

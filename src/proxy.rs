@@ -169,11 +169,12 @@ impl ProxyHttp for Gateway {
 
     async fn upstream_request_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         head: &mut RequestHeader,
         state: &mut RequestState,
     ) -> pingora::Result<()> {
-        request::forward(head, state.client, state.peer_is_trusted)
+        let by_tls = request::is_tls(session);
+        request::forward(head, state.client, state.peer_is_trusted, by_tls)
     }
 
     async fn response_filter(

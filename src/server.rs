@@ -6,6 +6,10 @@
 //! request never leaves the thread it arrived on.
 
 mod connection;
+mod listener;
+mod opening;
+mod tls;
+mod transport;
 
 use std::{
     io,
@@ -17,22 +21,28 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::join_all;
 use pingora::apps::ServerApp;
-use socket2::{Domain, Socket, Type};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
 
-use self::connection::Connection;
+use self::{connection::Connection, listener::BACKLOG, transport::Socket};
 use crate::clock;
+
+pub use self::{
+    listener::{BindError, Bound, ListenAddress, bind, bind_tcp},
+    opening::{ListenerSettings, Opening, ProxyProtocol},
+    tls::{Certificate, Identity, IdentityError, IdentityFiles, KeyPair, Tls, TlsSettings},
+};
 
 /// Where to listen and how to stop.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// Where the proxy listens. Default `0.0.0.0:8000`.
-    pub listen: SocketAddr,
+    /// Where the proxy listens; at least one. Default `0.0.0.0:8000`, in cleartext.
+    pub listen: Vec<ListenerSettings>,
     /// Where metrics and health are served. Default `0.0.0.0:9464`.
     pub metrics_listen: SocketAddr,
     /// Where operators ask; `None` for nowhere. Default `127.0.0.1:9465`.
@@ -74,54 +84,6 @@ impl Readiness {
     }
 }
 
-/// An address that could not be bound.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{setting}: cannot listen on {address}: {source}\n    hint: {}",
-    bind_hint(source)
-)]
-pub struct BindError {
-    setting: &'static str,
-    address: SocketAddr,
-    source: io::Error,
-}
-
-/// Binds `address`, named by the setting it came from, so that a port in use is told before anything runs.
-///
-/// # Errors
-/// If the address is taken, foreign or not permitted.
-pub fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
-    listen(address).map_err(|source| BindError {
-        setting,
-        address,
-        source,
-    })
-}
-
-/// As std would, but with a backlog that a burst of new connections fits in: std's holds 128.
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // A restart may bind while connections of the process before are still closing.
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
-fn bind_hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "another process listens there: stop it (`ss -ltnp` names it), or choose another port"
-        }
-        io::ErrorKind::PermissionDenied => {
-            "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one"
-        }
-        io::ErrorKind::AddrNotAvailable => "this machine has no such address: 0.0.0.0 means all",
-        _ => "choose another address",
-    }
-}
-
 /// A thread with a runtime of its own, on which everything it serves stays.
 pub struct Worker {
     name: String,
@@ -160,7 +122,7 @@ impl Worker {
     /// If the system grants no more threads.
     pub fn start<A>(
         self,
-        listener: TcpListener,
+        listeners: Vec<Listener>,
         app: A,
         closing: watch::Receiver<bool>,
     ) -> io::Result<RunningWorker>
@@ -171,7 +133,7 @@ impl Worker {
         let cut = CancellationToken::new();
         let until_cut = cut.clone();
         let thread = std::thread::Builder::new().name(self.name).spawn(move || {
-            let served = serve(listener, Arc::new(app), closing);
+            let served = serve(listeners, Arc::new(app), closing);
             self.runtime.block_on(async {
                 until_cut.run_until_cancelled(served).await;
                 drop(alive);
@@ -203,60 +165,132 @@ impl RunningWorker {
     }
 }
 
+/// A listener, and what becomes of its connections.
+#[derive(Debug)]
+pub struct Listener {
+    /// Where they come from.
+    pub bound: Bound,
+    /// What comes before HTTP.
+    pub opening: Opening,
+}
+
+impl Listener {
+    /// The same listener once more, for another accept loop.
+    ///
+    /// # Errors
+    /// If the process has no more descriptors.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            bound: self.bound.try_clone()?,
+            opening: self.opening.clone(),
+        })
+    }
+}
+
+/// In cleartext, HTTP/1.
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Self {
+        Self {
+            bound: listener.into(),
+            opening: Opening::default(),
+        }
+    }
+}
+
 /// Accepts connections for `app` until `closing` is true, then returns when the last of them has ended.
 ///
 /// Connections that the kernel has already accepted by then are served too; idle ones are closed.
-pub async fn serve<A>(listener: TcpListener, app: Arc<A>, closing: watch::Receiver<bool>)
+pub async fn serve<A>(listeners: Vec<Listener>, app: Arc<A>, closing: watch::Receiver<bool>)
 where
     A: ServerApp + Send + Sync + 'static,
 {
-    let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(%error, "The listener can not be watched.");
-            return;
-        }
+    let serving = Serving {
+        app,
+        closing,
+        connections: TaskTracker::new(),
+        lingering: TaskTracker::new(),
     };
-    let connections = TaskTracker::new();
-    let lingering = TaskTracker::new();
-    let spawn = |stream: tokio::net::TcpStream, peer| {
-        let (app, shutdown) = (app.clone(), closing.clone());
-        let stream = Connection::new(stream, peer, lingering.clone());
-        connections.spawn(async move {
-            let mut stream = Some(Box::new(stream) as pingora::protocols::Stream);
+    join_all(
+        listeners
+            .into_iter()
+            .map(|listener| serving.accept(listener)),
+    )
+    .await;
+    serving.finish().await;
+}
+
+/// What the listeners of a worker share.
+struct Serving<A> {
+    app: Arc<A>,
+    closing: watch::Receiver<bool>,
+    connections: TaskTracker,
+    /// Where a connection goes that is closed while its client still sends.
+    lingering: TaskTracker,
+}
+
+impl<A> Serving<A>
+where
+    A: ServerApp + Send + Sync + 'static,
+{
+    /// Accepts until told to close, then what the kernel has accepted by then.
+    async fn accept(&self, Listener { bound, opening }: Listener) {
+        let listener = match bound.watched() {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::error!(%error, "The listener can not be watched.");
+                return;
+            }
+        };
+        let opening = Arc::new(opening);
+        let mut failing = Failing::default();
+        let mut closing = self.closing.clone();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((socket, peer)) => self.serve(socket, peer, opening.clone()),
+                    Err(error) => failing.pause_after(&error).await,
+                },
+                () = is_true(&mut closing) => break,
+            }
+        }
+        for _ in 0..BACKLOG {
+            tokio::select! {
+                biased;
+                accepted = listener.accept() => if let Ok((socket, peer)) = accepted {
+                    self.serve(socket, peer, opening.clone());
+                },
+                () = std::future::ready(()) => break,
+            }
+        }
+    }
+
+    fn serve(&self, socket: Socket, peer: Option<SocketAddr>, opening: Arc<Opening>) {
+        let (app, shutdown) = (self.app.clone(), self.closing.clone());
+        let lingering = self.lingering.clone();
+        self.connections.spawn(async move {
+            let opened = match opening.open(socket, peer).await {
+                Ok(opened) => opened,
+                Err(error) => {
+                    tracing::debug!(?peer, %error, "A connection ended before a request.");
+                    return;
+                }
+            };
+            let connection = Connection::new(opened, lingering);
+            let mut stream = Some(Box::new(connection) as pingora::protocols::Stream);
             while let Some(open) = stream {
                 stream = app.process_new(open, &shutdown).await;
             }
         });
-    };
+    }
 
-    let mut failing = Failing::default();
-    let mut closed = closing.clone();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => spawn(stream, peer),
-                Err(error) => failing.pause_after(&error).await,
-            },
-            () = is_true(&mut closed) => break,
-        }
+    async fn finish(self) {
+        self.app.cleanup().await;
+        self.connections.close();
+        self.connections.wait().await;
+        // Their answers are sent; a client that goes on sending does not keep the process.
+        self.lingering.close();
+        drop(timeout(LINGER_AT_END, self.lingering.wait()).await);
     }
-    for _ in 0..BACKLOG {
-        tokio::select! {
-            biased;
-            accepted = listener.accept() => if let Ok((stream, peer)) = accepted {
-                spawn(stream, peer);
-            },
-            () = std::future::ready(()) => break,
-        }
-    }
-    drop(listener);
-    app.cleanup().await;
-    connections.close();
-    connections.wait().await;
-    // Their answers are sent; a client that goes on sending does not keep the process.
-    lingering.close();
-    drop(timeout(LINGER_AT_END, lingering.wait()).await);
 }
 
 /// Resolves when the value is true, or can no longer become it.
@@ -300,6 +334,3 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Between two lines about what hinders accepting.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
-
-/// The most connections that wait to be accepted; the kernel's own bound (`somaxconn`) is the same.
-const BACKLOG: i32 = 4096;

@@ -12,8 +12,12 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("ratelimit", &[]),
     ("bounded_log", &["clock", "ratelimit"]),
     ("clock", &["ratelimit"]),
+    ("pem", &[]),
     ("policy", &["ratelimit"]),
-    ("store", &["bounded_log", "clock", "policy", "ratelimit"]),
+    (
+        "store",
+        &["bounded_log", "clock", "pem", "policy", "ratelimit"],
+    ),
     ("metrics", &["policy", "ratelimit", "store"]),
     (
         "limiter",
@@ -26,7 +30,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "store",
         ],
     ),
-    ("server", &["clock"]),
+    ("server", &["clock", "pem", "policy"]),
     (
         "proxy",
         &[
@@ -61,6 +65,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &[
             "admin",
             "limiter",
+            "pem",
             "policy",
             "proxy",
             "ratelimit",

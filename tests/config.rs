@@ -156,7 +156,13 @@ fn every_setting_arrives_where_it_belongs() {
     .expect("accepted");
     let seconds = |duration: Duration| duration.as_secs();
     let server = &config.server;
-    assert_eq!((server.listen.port(), server.metrics_listen.port()), (1, 2));
+    assert_eq!(
+        (
+            server.listen[0].address.tcp().map(|listen| listen.port()),
+            server.metrics_listen.port()
+        ),
+        (Some(1), 2)
+    );
     assert_eq!(server.threads, 3);
     assert_eq!((seconds(server.drain_delay), seconds(server.grace)), (4, 5));
     let upstream = &config.upstream;

@@ -21,6 +21,7 @@ mod examples;
 mod explain;
 mod failure_modes;
 mod fuzz_corpus;
+mod listeners;
 mod manifests;
 mod observability;
 mod policies;

@@ -189,7 +189,7 @@ fn every_config_map_holds_a_configuration_that_is_accepted_with_the_secret_and_n
         assert_eq!(config.warnings, Vec::<String>::new());
         assert_eq!(
             (
-                config.server.listen.port(),
+                config.server.listen[0].address.tcp().expect("TCP").port(),
                 config.server.metrics_listen.port()
             ),
             (8000, 9464)

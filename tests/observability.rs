@@ -17,6 +17,7 @@ use slidegate::{
 use crate::support::{
     app::{App, metric},
     binary::Binary,
+    certificates::Authority,
     exposition::{self, Family},
     redis::{RedisServer, eventually},
     snapshot::agrees,
@@ -74,7 +75,14 @@ async fn the_table_of_metrics_is_what_is_exposed() {
     let upstream = Upstream::start();
     // Nothing of it needs the Redis.
     let audited = "store: {url: \"redis://127.0.0.1:9\"}\naudit: {sample: 0.01}\n";
-    let app = App::start(&yaml(&upstream, audited));
+    let authority = Authority::new();
+    let certified = authority.certify("shown", "DNS:api.test");
+    let listen = format!(
+        "listen: [{{address: \"127.0.0.1:0\", tls: {{certificates: [{{certificate: {}, key: {}}}]}}}}]\n",
+        certified.certificate.display(),
+        certified.key.display()
+    );
+    let app = App::start_with_files(&yaml(&upstream, &(listen + audited)));
     let exposed = exposition::parse(&app.metrics().await);
     let ours = exposed
         .iter()
@@ -88,7 +96,7 @@ fn table(families: &[Family]) -> String {
     let mut text = String::from(
         "# Metrics\n\n\
          What `http://<host>:9464/metrics` tells. Each series is there at 0 from the start, or from the reload that brings\n\
-         its policy; those of the audit where `audit` is on. Written by `BLESS=1 cargo test table_of_metrics` from what a proxy exposes: do not edit.\n\n\
+         its policy; those of the audit where `audit` is on, of certificates where a listener shows some. Written by `BLESS=1 cargo test table_of_metrics` from what a proxy exposes: do not edit.\n\n\
          | metric | type | labels | what |\n| --- | --- | --- | --- |\n",
     );
     let mut open = Vec::new();

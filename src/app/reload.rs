@@ -13,6 +13,7 @@ use crate::{
     metrics::{Metrics, Reload},
     observe::{Refused, ReloadStatus, Reloads},
     proxy::Rules,
+    server::{ListenAddress, ListenerSettings, Opening, Tls},
 };
 
 /// What was read of the configuration, each time that somebody asked for it or a file changed.
@@ -26,6 +27,8 @@ pub(super) struct Reloader {
     in_force: Values,
     metrics: Arc<Metrics>,
     status: ReloadStatus,
+    /// The listeners that show certificates.
+    tls: Vec<(ListenAddress, Arc<Tls>)>,
 }
 
 impl Reloader {
@@ -43,9 +46,20 @@ impl Reloader {
             in_force: values,
             metrics,
             status,
+            tls: Vec::new(),
         };
         reloader.tell(None);
         reloader
+    }
+
+    /// Shows other certificates at these listeners when the configuration, or a file that it names, does.
+    pub fn keeps_identities(&mut self, listeners: &[ListenerSettings], openings: &[Opening]) {
+        for (listener, opening) in listeners.iter().zip(openings) {
+            if let Some(tls) = &opening.tls {
+                self.tls.push((listener.address.clone(), tls.clone()));
+            }
+        }
+        self.count_certificates();
     }
 
     /// Takes every configuration that comes, for ever. Building one may take long, so a thread of its own does.
@@ -93,6 +107,7 @@ impl Reloader {
         let policies = policies(&mut config);
         let limiter = before.limiter.replaced(policies, &config.limiter);
         let values = config.values.clone();
+        self.show_certificates(&config.server.listen);
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
@@ -112,6 +127,30 @@ impl Reloader {
         }
         self.metrics.reloaded(Reload::Applied);
         wait_for_last(before);
+    }
+
+    /// Shows the certificates that were read at the listeners there are; a listener that is not there yet needs a
+    /// restart, and is told of.
+    fn show_certificates(&self, listeners: &[ListenerSettings]) {
+        for (address, tls) in &self.tls {
+            let now = listeners
+                .iter()
+                .find(|listener| listener.address == *address);
+            if let Some(settings) = now.and_then(|listener| listener.tls.as_ref()) {
+                tls.replace(settings.identity().clone());
+            }
+        }
+        self.count_certificates();
+    }
+
+    fn count_certificates(&self) {
+        self.metrics.no_certificates();
+        for (_, tls) in &self.tls {
+            for certificate in tls.identity().certificates() {
+                let file = certificate.file.display().to_string();
+                self.metrics.certificate(&file, certificate.expires);
+            }
+        }
     }
 
     /// The settings that have changed and need a restart.

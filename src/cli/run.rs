@@ -20,7 +20,7 @@ use crate::{
     app::{self, AppError, Configs, Ended, Listeners, World},
     clock::Clock,
     config::{Config, ConfigError, Environment, LogSettings, Watch},
-    server::Stop,
+    server::{Bound, Stop},
 };
 
 /// Serves the configuration at `path` until a signal.
@@ -36,8 +36,13 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
         tracing::warn!("{warning}");
     }
     let Listeners { proxy, metrics, .. } = &listeners;
-    if let (Ok(proxy), Ok(metrics)) = (proxy.local_addr(), metrics.local_addr()) {
-        tracing::info!(%proxy, %metrics, upstream = config.upstream.address, "Serving.");
+    let proxy = proxy
+        .iter()
+        .map(Bound::address)
+        .collect::<Result<Vec<_>, _>>();
+    if let (Ok(proxy), Ok(metrics)) = (proxy, metrics.local_addr()) {
+        let proxy = proxy.join(", ");
+        tracing::info!(proxy, %metrics, upstream = config.upstream.address, "Serving.");
     }
     let world = World {
         configs: reread(path.to_owned(), watch, asked).map_err(AppError::from)?,

@@ -7,6 +7,7 @@ mod audit;
 mod gate;
 mod identifier;
 mod identity;
+mod listener;
 mod listeners;
 mod log;
 mod matching;

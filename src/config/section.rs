@@ -164,6 +164,22 @@ impl<'a> Section<'a> {
         })
     }
 
+    /// The same of a file that is watched: what it holds is a part of the configuration.
+    pub fn watched_file<E>(
+        &mut self,
+        key: &'static str,
+        look: impl FnOnce(&path::Path) -> Result<(), E>,
+    ) -> Option<path::PathBuf>
+    where
+        Rejected: From<E>,
+    {
+        let reading = self.reading;
+        self.file(key, |path| {
+            reading.note_files(vec![path.to_owned()]);
+            look(path)
+        })
+    }
+
     /// Reads the mapping at `key`: an empty one if it is absent, so that every default applies.
     pub fn section<T>(
         &mut self,
@@ -226,6 +242,12 @@ impl<'a> Section<'a> {
     /// Remembers that it is there, where that alone says something.
     pub fn note(&self) {
         self.reading.value(&self.path, "{}", Told::Change);
+    }
+
+    /// Remembers what the files that it names hold, so that a change of it is one of the configuration.
+    pub fn note_content(&self, content: &str) {
+        let path = self.path.key("content");
+        self.reading.value(&path, content, Told::Secret);
     }
 
     /// Which setting this is.

@@ -89,7 +89,10 @@ pub fn needs_restart(path: &str) -> bool {
         let rest = path.strip_prefix(root);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
-    AT_START.iter().any(|root| within(root)) && !AT_ONCE.iter().any(|root| within(root))
+    let certificates = path.starts_with("listen[") && path.contains("].tls.");
+    AT_START.iter().any(|root| within(root))
+        && !AT_ONCE.iter().any(|root| within(root))
+        && !certificates
 }
 
 const AT_START: [&str; 9] = [

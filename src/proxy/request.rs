@@ -37,7 +37,8 @@ pub(super) fn bound_waiting(session: &mut Session, keep_connections: bool) {
 }
 
 /// Tells the upstream who the client is; what the client said of that itself is replaced. A trusted proxy alone
-/// knows whether its client came by TLS, so its word for that is kept.
+/// knows whether its client came by TLS, so its word for that is kept; without one it is told how the client came to
+/// us.
 ///
 /// # Errors
 /// None in practice: an address and a host that was accepted are header values.
@@ -45,8 +46,14 @@ pub(super) fn forward(
     head: &mut RequestHeader,
     client: Client,
     peer_is_trusted: bool,
+    came_by_tls: bool,
 ) -> pingora::Result<()> {
-    let by_tls = peer_is_trusted && says_https(head);
+    let is_told = peer_is_trusted && head.headers.contains_key("x-forwarded-proto");
+    let by_tls = if is_told {
+        says_https(head)
+    } else {
+        came_by_tls
+    };
     let spoofed: SmallVec<[HeaderName; 4]> = head
         .headers
         .keys()
@@ -68,6 +75,13 @@ pub(super) fn forward(
         head.insert_header("X-Forwarded-Host", host)?;
     }
     Ok(())
+}
+
+/// Whether the client's connection is encrypted.
+pub(super) fn is_tls(session: &Session) -> bool {
+    session
+        .digest()
+        .is_some_and(|digest| digest.ssl_digest.is_some())
 }
 
 /// Whether `X-Forwarded-Proto` is there once and says that the client came by TLS.
@@ -92,11 +106,11 @@ fn tells_the_client(name: &&HeaderName) -> bool {
     }
 }
 
-/// Whether the request lacks what every HTTP/1.1 request has (RFC 9112, 3.2): the host it is for. One of HTTP/1.0
+/// Whether the request lacks what every one since HTTP/1.1 has (RFC 9112, 3.2): the host it is for. One of HTTP/1.0
 /// that has it in its target alone would be matched by none and still reach the upstream by it.
 pub(super) fn lacks_host(head: &RequestHeader) -> bool {
     let only_a_path = matches!(head.raw_path(), [b'/', ..] | b"*");
-    (head.version == Version::HTTP_11 || !only_a_path)
+    (head.version >= Version::HTTP_11 || !only_a_path)
         && head.uri.authority().is_none()
         && !head.headers.contains_key(header::HOST)
 }

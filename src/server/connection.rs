@@ -5,8 +5,6 @@
 
 use std::{
     io,
-    net::SocketAddr,
-    os::fd::AsRawFd,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -15,27 +13,34 @@ use std::{
 
 use async_trait::async_trait;
 use pingora::protocols::{
-    GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
-    TimingDigest, UniqueID, UniqueIDType, raw_connect::ProxyDigest,
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
+    TimingDigest, UniqueID, UniqueIDType, raw_connect::ProxyDigest, tls::SslDigest,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream, ReadBuf},
-    net::TcpStream,
     time::timeout,
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{either::Either, task::TaskTracker};
 
-/// A buffered TCP connection that knows its peer.
+use super::{
+    opening::Opened,
+    transport::{Socket, Transport},
+};
+
+/// A buffered connection that knows its client.
 #[derive(Debug)]
 pub(super) struct Connection {
     /// There until it is dropped.
-    stream: Option<BufStream<TcpStream>>,
+    stream: Option<BufStream<Transport>>,
     /// Whether we said that no more comes while the client still may send.
     ours: Half,
     /// Whether bytes may lie in the write buffer.
     unflushed: bool,
     id: UniqueIDType,
     socket: Arc<SocketDigest>,
+    is_h2: bool,
+    /// How it is encrypted, if it is.
+    tls: Option<Arc<SslDigest>>,
     /// Where a connection goes that is closed while its client still sends.
     lingering: TaskTracker,
 }
@@ -49,23 +54,25 @@ enum Half {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr, lingering: TaskTracker) -> Self {
-        // Responses are written whole: waiting for more to send would only delay them.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "A connection stays without TCP_NODELAY.");
-        }
-        let id = stream.as_raw_fd();
+    pub(super) fn new(opened: Opened, lingering: TaskTracker) -> Self {
+        let id = match &opened.transport {
+            Either::Left(plain) => plain.descriptor(),
+            Either::Right(tls) => tls.get_ref().0.descriptor(),
+        };
         let socket = SocketDigest::from_raw_fd(id);
         socket
             .peer_addr
-            .set(Some(peer.into()))
+            .set(opened.client.map(Into::into))
             .expect("a new digest knows no peer");
+        let stream = BufStream::with_capacity(READ_BUFFER, WRITE_BUFFER, opened.transport);
         Self {
-            stream: Some(BufStream::with_capacity(READ_BUFFER, WRITE_BUFFER, stream)),
+            stream: Some(stream),
             ours: Half::Open,
             unflushed: false,
             id,
             socket: Arc::new(socket),
+            is_h2: opened.is_h2,
+            tls: opened.tls,
             lingering,
         }
     }
@@ -84,7 +91,7 @@ impl Connection {
         }
     }
 
-    fn stream(&mut self) -> Pin<&mut BufStream<TcpStream>> {
+    fn stream(&mut self) -> Pin<&mut BufStream<Transport>> {
         Pin::new(self.stream.as_mut().expect("there until it is dropped"))
     }
 }
@@ -171,12 +178,17 @@ impl Drop for Connection {
         if let (Half::Shut, Some(stream), Ok(_)) = (self.ours, self.stream.take(), runtime)
             && self.lingering.len() < MOST_LINGERING
         {
-            self.lingering.spawn(linger(stream.into_inner()));
+            // What is still encrypted is of no interest.
+            let socket = match stream.into_inner() {
+                Either::Left(plain) => plain.into_socket(),
+                Either::Right(tls) => tls.into_inner().0.into_socket(),
+            };
+            self.lingering.spawn(linger(socket));
         }
     }
 }
 
-async fn linger(mut stream: TcpStream) {
+async fn linger(mut stream: Socket) {
     let until_it_ends = async {
         let mut dropped = [0; READ_BUFFER];
         let mut left = LINGER_BYTES;
@@ -215,8 +227,18 @@ impl GetProxyDigest for Connection {
     }
 }
 
+impl Ssl for Connection {
+    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
+        self.tls.clone()
+    }
+
+    /// By what the client chose, in TLS or by how it began.
+    fn selected_alpn_proto(&self) -> Option<ALPN> {
+        self.is_h2.then_some(ALPN::H2)
+    }
+}
+
 impl Peek for Connection {}
-impl Ssl for Connection {}
 
 /// Holds the head of almost every request; a body is read past the buffer.
 const READ_BUFFER: usize = 8 * 1024;

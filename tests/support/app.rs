@@ -10,7 +10,7 @@ use slidegate::{
     app::{self, AppError, Ended, Listeners, World},
     clock::Clock,
     config::{Config, ConfigError, Environment},
-    server::Stop,
+    server::{Bound, Stop},
 };
 use tokio::sync::{mpsc, watch};
 
@@ -18,7 +18,10 @@ use super::redis::eventually;
 
 /// A running slidegate.
 pub struct App {
+    /// Its first listener for clients.
     pub proxy: SocketAddr,
+    /// All of them that have an address.
+    pub listeners: Vec<SocketAddr>,
     pub metrics: SocketAddr,
     pub admin: SocketAddr,
     stop: watch::Sender<Stop>,
@@ -39,6 +42,13 @@ impl App {
         Self::start_with(config, clock)
     }
 
+    /// Starts it with this configuration, and with the files that it names.
+    pub fn start_with_files(yaml: &str) -> Self {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(&file, yaml).expect("written");
+        Self::start_file(file.path())
+    }
+
     /// Starts it with the configuration in a file, and the files that this one names.
     pub fn start_file(path: &Path) -> Self {
         Self::start_file_at(path, &|_| None, Clock::system())
@@ -56,8 +66,8 @@ impl App {
         let config =
             Config::parse(yaml, "test.yaml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
         let every = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
-        let proxy = slidegate::server::bind("listen", every).ok()?;
-        let mut app = Self::start_at_listener(config, Clock::system(), proxy);
+        let proxy = slidegate::server::bind_tcp("listen", every).ok()?;
+        let mut app = Self::start_bound(config, Clock::system(), vec![proxy.into()]);
         app.proxy.set_ip(Ipv4Addr::LOCALHOST.into());
         Some(app)
     }
@@ -68,12 +78,27 @@ impl App {
     }
 
     fn start_with(config: Config, clock: Clock) -> Self {
-        Self::start_at_listener(config, clock, free_listener())
+        let proxy = match &config.server.listen[..] {
+            [alone] if alone.address == DEFAULT.into() => vec![free_listener().into()],
+            several => several
+                .iter()
+                .map(|listener| slidegate::server::bind("listen", &listener.address))
+                .collect::<Result<_, _>>()
+                .expect("bound"),
+        };
+        Self::start_bound(config, clock, proxy)
     }
 
-    fn start_at_listener(config: Config, clock: Clock, proxy: TcpListener) -> Self {
+    fn start_bound(config: Config, clock: Clock, proxy: Vec<Bound>) -> Self {
         let (metrics, admin) = (free_listener(), free_listener());
-        let addresses = (local(&proxy), local(&metrics), local(&admin));
+        let listeners = proxy.iter().filter_map(|bound| match bound {
+            Bound::Tcp(listener) => Some(local(listener)),
+            Bound::Unix(_) => None,
+        });
+        let listeners: Vec<_> = listeners.collect();
+        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let first = listeners.first().copied().unwrap_or(nowhere);
+        let addresses = (first, local(&metrics), local(&admin));
         let (tell, stop) = watch::channel(Stop::No);
         let (reload, configs) = mpsc::channel(1);
         let world = World {
@@ -89,6 +114,7 @@ impl App {
         let thread = std::thread::spawn(move || app::run(config, world));
         Self {
             proxy: addresses.0,
+            listeners,
             metrics: addresses.1,
             admin: addresses.2,
             stop: tell,
@@ -200,9 +226,12 @@ impl Drop for App {
 
 fn free_listener() -> TcpListener {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    slidegate::server::bind("listen", any).expect("a free port")
+    slidegate::server::bind_tcp("listen", any).expect("a free port")
 }
 
 fn local(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().expect("a bound listener")
 }
+
+/// Where a configuration that says nothing has it listen: tests take a free port instead.
+const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8000);

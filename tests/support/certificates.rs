@@ -24,7 +24,7 @@ impl Authority {
         let directory = tempfile::tempdir().expect("a temporary directory");
         fs::write(directory.path().join("config"), CONFIG).expect("written");
         let authority = Self { directory };
-        authority.openssl("ca", &["-extensions", "ca"], "DNS:nowhere.test");
+        authority.openssl("ca", &["-extensions", "ca"], "DNS:nowhere.test", 2);
         authority
     }
 
@@ -35,17 +35,23 @@ impl Authority {
 
     /// Certifies the bearer of these names, such as `IP:127.0.0.1, DNS:localhost`; `file` names the files.
     pub fn certify(&self, file: &str, names: &str) -> Certified {
+        self.certify_for(file, names, 2)
+    }
+
+    /// The same for so many days.
+    pub fn certify_for(&self, file: &str, names: &str, days: u32) -> Certified {
         let signed = ["-extensions", "leaf", "-CA", "ca.crt", "-CAkey", "ca.key"];
-        self.openssl(file, &signed, names);
+        self.openssl(file, &signed, names, days);
         Certified {
             certificate: self.directory.path().join(format!("{file}.crt")),
             key: self.directory.path().join(format!("{file}.key")),
         }
     }
 
-    fn openssl(&self, file: &str, options: &[&str], names: &str) {
+    fn openssl(&self, file: &str, options: &[&str], names: &str, days: u32) {
         let output = Command::new("openssl")
-            .args(["req", "-x509", "-config", "config", "-days", "2", "-noenc"])
+            .args(["req", "-x509", "-config", "config", "-noenc"])
+            .args(["-days", &days.to_string()])
             .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
             .args(["-keyout", &format!("{file}.key")])
             .args(["-out", &format!("{file}.crt")])

@@ -46,7 +46,11 @@ impl Upstream {
                 .enable_all()
                 .build()
                 .expect("a runtime");
-            runtime.block_on(slidegate::server::serve(listener, service, closing));
+            runtime.block_on(slidegate::server::serve(
+                vec![listener.into()],
+                service,
+                closing,
+            ));
         });
         Self {
             address,

@@ -147,7 +147,8 @@ fn hops(text: &str) -> Result<u8, Rejected> {
 }
 
 /// The ranges of a list; `None` if it is none.
-fn ranges(field: Field<'_>, example: &str) -> Option<Vec<Cidr>> {
+/// A list of addresses and ranges.
+pub fn ranges(field: Field<'_>, example: &str) -> Option<Vec<Cidr>> {
     let mut seen = Vec::new();
     field.list(example, |item| {
         item.word(|text| {

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use super::listener;
 use crate::{
     admin::AdminToken,
     config::{
@@ -14,38 +15,23 @@ use crate::{
         leaf::{Rejected, integer, is_plain_integer},
         section::Section,
     },
-    server::ServerSettings,
+    server::{ListenAddress, ListenerSettings, ServerSettings},
 };
 
 pub fn read(root: &mut Section<'_>) -> ServerSettings {
-    let listen = root.word("listen", any_address(8000), address);
-    let metrics_listen = root.word("metrics_listen", any_address(9464), address);
-    if overlap(listen, metrics_listen) {
-        let key = if root.has("metrics_listen") {
-            "metrics_listen"
-        } else {
-            "listen"
-        };
-        let problem = format!(
-            "listen {listen} and metrics_listen {metrics_listen} share port {}",
-            listen.port()
-        );
-        root.conflict(key, problem, Some("give them different ports"));
-    }
-    let admin_listen = root.word("admin_listen", Some(loopback(9465)), admin_address);
-    let others = [("listen", listen), ("metrics_listen", metrics_listen)];
-    for (key, other) in others {
-        if admin_listen.is_some_and(|admin| overlap(admin, other)) {
-            let at = if root.has("admin_listen") {
-                "admin_listen"
-            } else {
-                key
-            };
-            let problem = format!("admin_listen and {key} {other} share port {}", other.port());
-            let hint = "give them different ports, or write admin_listen: off";
-            root.conflict(at, problem, Some(hint));
+    let listen = match root.field("listen") {
+        None => vec![ListenerSettings::plain(any_address(8000).into())],
+        Some(field) if field.is_word() => {
+            let address = field.word(listener::address);
+            address.map(ListenerSettings::plain).into_iter().collect()
         }
-    }
+        Some(field) => field
+            .list("[0.0.0.0:8000]", listener::read)
+            .unwrap_or_default(),
+    };
+    let metrics_listen = root.word("metrics_listen", any_address(9464), address);
+    let admin_listen = root.word("admin_listen", Some(loopback(9465)), admin_address);
+    keep_apart(root, &listen, metrics_listen, admin_listen);
     let threads = root.word("threads", available_threads(), |text| {
         let threads = integer(1..=1024)(text)?;
         Ok::<_, Rejected>(usize::try_from(threads).expect("at most 1024"))
@@ -68,6 +54,43 @@ pub fn read(root: &mut Section<'_>) -> ServerSettings {
     }
 }
 
+/// Adds a fault for every two listeners of which one would take the other's connections.
+fn keep_apart(
+    root: &Section<'_>,
+    listen: &[ListenerSettings],
+    metrics_listen: SocketAddr,
+    admin_listen: Option<SocketAddr>,
+) {
+    let of_clients = listen
+        .iter()
+        .map(|listener| ("listen", listener.address.clone()));
+    let all: Vec<(&str, ListenAddress)> = of_clients
+        .chain([("metrics_listen", metrics_listen.into())])
+        .chain(admin_listen.map(|address| ("admin_listen", address.into())))
+        .collect();
+    for (index, (key, address)) in all.iter().enumerate() {
+        for (earlier_key, earlier) in &all[..index] {
+            let shared = match (earlier, address) {
+                (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) if overlap(*one, *other) => {
+                    format!("share port {}", one.port())
+                }
+                (
+                    ListenAddress::Unix { path: one, .. },
+                    ListenAddress::Unix { path: other, .. },
+                ) if one == other => "are the same socket".to_owned(),
+                _ => continue,
+            };
+            let at = if root.has(key) { key } else { earlier_key };
+            let problem = format!("{earlier_key} {earlier} and {key} {address} {shared}");
+            let hint = match *key {
+                "admin_listen" => "give them different ports, or write admin_listen: off",
+                _ => "give them different ports",
+            };
+            root.conflict(at, problem, Some(hint));
+        }
+    }
+}
+
 /// Whether a connection to `to` may arrive at `listen`; a free port (0) is never another's.
 ///
 /// `0.0.0.0` takes its port on every IPv4 address, `[::]` on every address, since Linux makes it
@@ -81,7 +104,8 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     reaches(one, other) || reaches(other, one)
 }
 
-fn address(text: &str) -> Result<SocketAddr, Rejected> {
+/// An address of this machine and a port.
+pub fn address(text: &str) -> Result<SocketAddr, Rejected> {
     let port = text.rsplit_once(':').map_or("", |(_, port)| port);
     let address = is_plain_integer(port).then(|| text.parse().ok()).flatten();
     address.ok_or_else(|| {

@@ -54,10 +54,14 @@ fn address(text: &str, server: &ServerSettings) -> Result<String, Rejected> {
         host
     };
     let to = format!("{here}:{port}").parse::<SocketAddr>();
-    if to.is_ok_and(|to| to.ip().is_loopback() && reaches(server.listen, to)) {
+    let mut listens = server
+        .listen
+        .iter()
+        .filter_map(|listener| listener.address.tcp());
+    let here = to.ok().filter(|to| to.ip().is_loopback());
+    if let Some(listen) = here.and_then(|to| listens.find(|listen| reaches(*listen, to))) {
         return Err(Rejected::new(format!(
-            "this is where the proxy itself listens ({}), so requests would go in circles",
-            server.listen
+            "this is where the proxy itself listens ({listen}), so requests would go in circles"
         )));
     }
     Ok(text.to_owned())
