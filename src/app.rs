@@ -6,7 +6,8 @@ use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use pingora::{
-    apps::{ServerApp, http_app::HttpServer},
+    apps::{HttpServerOptions, ServerApp, http_app::HttpServer},
+    protocols::http::v2::server::H2Options,
     server::configuration::ServerConf,
 };
 use pingora_proxy::http_proxy;
@@ -22,13 +23,13 @@ use crate::{
     observe::{Observatory, ReloadStatus},
     policy::PolicySet,
     proxy::{
-        Gateway, Origin, Rules,
+        Gateway, Origin, RequestBounds, Rules,
         response::Responder,
         upstream::{Failure, Upstream},
     },
     server::{
-        self, BindError, Bound, Listener, Opening, Readiness, RunningWorker, ServerSettings, Stop,
-        Worker,
+        self, BindError, Bound, Bounds, Census, Guests, Listener, Opening, Readiness,
+        RunningWorker, ServerSettings, Stop, Worker,
     },
     store::{MemoryStore, RedisStore, Store},
 };
@@ -143,9 +144,20 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
 
     let readiness = Readiness::default();
     let values = config.values.clone();
+    let requests = config.requests;
+    let (networks, clients) = (config.hasher.clone(), config.clients.clone());
     let admin_token = config.admin_token;
     let rules = Arc::new(ArcSwap::from_pointee(rules(config, Arc::new(limiter))));
     let reloads = ReloadStatus::default();
+    let guests = Guests {
+        bounds: settings.bounds,
+        census: Arc::new(Census::new(
+            settings.census.clone(),
+            networks,
+            clients,
+            Some(metrics.clone()),
+        )),
+    };
     let openings: Vec<Opening> = settings.listen.iter().map(Opening::new).collect();
     let mut reloader = Reloader::new(rules.clone(), values, metrics.clone(), reloads.clone());
     reloader.keeps_identities(&settings.listen, &openings);
@@ -162,6 +174,7 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         failures,
+        bounds: requests,
     };
     let observatory = HttpServer::new_app(Observatory {
         metrics,
@@ -184,8 +197,10 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     for worker in workers.drain(..) {
         let listeners = proxy_listeners.iter().map(Listener::try_clone);
         let listeners = listeners.collect::<Result<_, _>>()?;
-        let proxy = http_proxy(&conf, gateway.clone());
-        running.push(worker.start(listeners, proxy, closing.clone())?);
+        let mut proxy = http_proxy(&conf, gateway.clone());
+        proxy.server_options = Some(server_options(&requests));
+        proxy.h2_options = Some(h2_options(&settings.bounds));
+        running.push(worker.start(listeners, proxy, guests.clone(), closing.clone())?);
     }
     drop(proxy_listeners);
 
@@ -311,7 +326,8 @@ fn install_cryptography() {
 /// Serves as long as the control runtime runs, whatever happens to the workers.
 async fn serve_to_the_end(listener: TcpListener, app: impl ServerApp + Send + Sync + 'static) {
     let (_open, never_closing) = watch::channel(false);
-    server::serve(vec![listener.into()], Arc::new(app), never_closing).await;
+    let guests = Guests::of_operators();
+    server::serve(vec![listener.into()], Arc::new(app), guests, never_closing).await;
 }
 
 /// Waits for the word to stop, or for a worker that stops by itself; then drains.
@@ -366,6 +382,24 @@ async fn any_ended(workers: &mut [RunningWorker]) {
     .await;
 }
 
+/// What Pingora's server of HTTP is told about connections.
+fn server_options(bounds: &RequestBounds) -> HttpServerOptions {
+    let mut options = HttpServerOptions::default();
+    // It is how often a connection is used again.
+    options.keepalive_request_limit = Some(bounds.requests_per_connection - 1);
+    options.h2_idle_timeout = Some(bounds.idle_timeout);
+    options
+}
+
+/// What a client of HTTP/2 may take.
+fn h2_options(bounds: &Bounds) -> H2Options {
+    let mut options = H2Options::new();
+    options
+        .max_header_list_size(u32::try_from(bounds.max_header_size).unwrap_or(u32::MAX))
+        .max_concurrent_streams(STREAMS_PER_CONNECTION);
+    options
+}
+
 /// What Pingora's proxy takes from its server's settings; the server itself is ours.
 fn pingora_settings() -> ServerConf {
     ServerConf {
@@ -377,6 +411,9 @@ fn pingora_settings() -> ServerConf {
 
 /// Between two looks at what has only been counted.
 const BETWEEN_FOLDS: Duration = Duration::from_secs(1);
+
+/// Requests of HTTP/2 in flight on one connection: what RFC 9113 (6.5.2) has as the least to recommend.
+const STREAMS_PER_CONNECTION: u32 = 100;
 
 /// How long a start waits for the upstream's name to be resolved.
 const FIRST_RESOLUTION: Duration = Duration::from_secs(1);

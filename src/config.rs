@@ -19,6 +19,7 @@ mod field;
 mod leaf;
 mod section;
 mod shown;
+mod size;
 mod substitute;
 mod tree;
 mod values;
@@ -39,7 +40,7 @@ use crate::{
     admin::AdminToken,
     limiter::{LimiterSettings, LineSettings},
     policy::{Apply, ClientRule, Consumers, Gate, IdentifierHasher, Policy},
-    proxy::{response::ResponseSettings, upstream::UpstreamSettings},
+    proxy::{RequestBounds, response::ResponseSettings, upstream::UpstreamSettings},
     server::ServerSettings,
     store::{MemorySettings, RedisSettings},
 };
@@ -49,6 +50,8 @@ use crate::{
 pub struct Config {
     /// Listeners, threads, shutdown.
     pub server: ServerSettings,
+    /// What a client's requests may take.
+    pub requests: RequestBounds,
     /// What who asks the admin listener must show; `None` for nothing.
     pub admin_token: Option<AdminToken>,
     /// Where requests go.

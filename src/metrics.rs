@@ -35,6 +35,9 @@ pub struct Metrics {
     config_reloads: [IntCounter; Reload::ALL.len()],
     config_info: IntGaugeVec,
     certificate_expiry: IntGaugeVec,
+    /// Connections of clients at this moment.
+    pub connections: IntGauge,
+    connections_ended: [IntCounter; Ended::ALL.len()],
     /// From the choice of the upstream to the head of its response.
     pub upstream_duration: Histogram,
     /// From the head of a request to the decision on it; what a charge by response waits is not in it.
@@ -78,6 +81,49 @@ impl DecidedBy {
             Self::DenialCache => "denial_cache",
             Self::Local => "local",
             Self::FailureMode => "failure_mode",
+        }
+    }
+}
+
+/// Why a client's connection was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// There were as many as may be.
+    TooMany,
+    /// Its address had as many as one may have.
+    TooManyOfAddress,
+    /// It did not get as far as HTTP in time.
+    SlowStart,
+    /// It did not get as far as HTTP: no TLS, no header of the PROXY protocol, or from who may send none.
+    BadStart,
+    /// The head of a request took too long.
+    SlowHead,
+    /// The head of a request did not end.
+    LargeHead,
+    /// It took nothing of what it was sent.
+    SlowRead,
+}
+
+impl Ended {
+    const ALL: [Self; 7] = [
+        Self::TooMany,
+        Self::TooManyOfAddress,
+        Self::SlowStart,
+        Self::BadStart,
+        Self::SlowHead,
+        Self::LargeHead,
+        Self::SlowRead,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::TooMany => "too_many",
+            Self::TooManyOfAddress => "too_many_of_address",
+            Self::SlowStart => "slow_start",
+            Self::BadStart => "bad_start",
+            Self::SlowHead => "slow_head",
+            Self::LargeHead => "large_head",
+            Self::SlowRead => "slow_read",
         }
     }
 }
@@ -166,6 +212,11 @@ impl Metrics {
             "Configurations read after the start: applied, the same as before, or refused for faults.",
             &["result"],
         );
+        let connections_ended = register.counters(
+            "connections_ended_total",
+            "Connections of clients that were ended, and why: bounds, or what came before HTTP.",
+            &["reason"],
+        );
         let config_info = register.gauges(
             "config_info",
             "Always 1; the label is the same where the same configuration is in force.",
@@ -215,6 +266,9 @@ impl Metrics {
                 .map(|result| config_reloads.with_label_values(&[result.name()])),
             config_info,
             certificate_expiry,
+            connections: register.gauge("connections", "Connections of clients at this moment."),
+            connections_ended: Ended::ALL
+                .map(|reason| connections_ended.with_label_values(&[reason.name()])),
             upstream_duration: register.histogram(
                 "upstream_duration_seconds",
                 "From the choice of the upstream to the head of its response.",
@@ -260,6 +314,11 @@ impl Metrics {
     pub fn configured(&self, fingerprint: &str) {
         self.config_info.reset();
         self.config_info.with_label_values(&[fingerprint]).set(1);
+    }
+
+    /// Counts a connection that was ended.
+    pub fn connection_ended(&self, reason: Ended) {
+        self.connections_ended[reason as usize].inc();
     }
 
     /// Forgets which certificates are shown.

@@ -12,9 +12,11 @@ use std::{
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use bytes::Bytes;
 use http::StatusCode;
 use pingora::{
-    Error, ErrorSource, ErrorType,
+    Error, ErrorSource,
+    ErrorType::{self, HTTPStatus},
     http::{RequestHeader, ResponseHeader},
     upstreams::peer::HttpPeer,
 };
@@ -27,7 +29,7 @@ use crate::{
     limiter::{Intent, Limiter, Outcome, Verdict},
     metrics::Metrics,
     policy::{Client, ClientRule, RequestView},
-    server::Readiness,
+    server::{Pace, Readiness},
 };
 
 /// The proxy in front of the upstream.
@@ -43,6 +45,26 @@ pub struct Gateway {
     pub readiness: Readiness,
     /// Where upstream failures are told.
     pub failures: Arc<FoldedLog<upstream::Failure>>,
+    /// What a request may take.
+    pub bounds: RequestBounds,
+}
+
+/// What a client's requests may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestBounds {
+    /// How long a connection without a request is kept. Default 75 s, longer than most clients and load balancers keep
+    /// theirs, so that it is they who close.
+    pub idle_timeout: Duration,
+    /// Between two reads of a request's body, and for one write of a response. Default 60 s.
+    pub body_timeout: Duration,
+    /// The most of a head, in bytes: target, names and values. Default 64 KiB.
+    pub max_header_size: usize,
+    /// The most headers of a request. Default 100.
+    pub max_headers: usize,
+    /// The most of a body, in bytes. Default 1 GiB: it is passed on and not kept, so that this is for the upstream's sake.
+    pub max_body_size: u64,
+    /// After so many requests a connection is closed. Default 10,000, so that load balancers above TCP balance anew.
+    pub requests_per_connection: u32,
 }
 
 /// What a reload of the configuration replaces, all of it at once.
@@ -80,6 +102,8 @@ pub struct RequestState {
     turn: Option<usize>,
     /// How often an address was chosen, and when last.
     attempts: usize,
+    /// How much of its body has come, in bytes.
+    body: u64,
     upstream_chosen: Option<Instant>,
 }
 
@@ -96,6 +120,7 @@ impl ProxyHttp for Gateway {
             verdict: None,
             turn: None,
             attempts: 0,
+            body: 0,
             upstream_chosen: None,
         }
     }
@@ -106,7 +131,8 @@ impl ProxyHttp for Gateway {
         state: &mut RequestState,
     ) -> pingora::Result<()> {
         (state.client, state.peer_is_trusted) = request::client(session, &state.rules.clients);
-        request::bound_waiting(session, self.readiness.is_ready());
+        Pace::head_is_read(session.digest());
+        request::bound_waiting(session, &self.bounds, self.readiness.is_ready());
         Ok(())
     }
 
@@ -115,10 +141,9 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         state: &mut RequestState,
     ) -> pingora::Result<bool> {
-        let head = session.req_header();
-        if request::lacks_host(head) || request::has_no_path(head) {
-            let responder = &state.rules.responder;
-            let (head, body) = responder.fail(StatusCode::BAD_REQUEST, None, Duration::ZERO);
+        if let Some(status) = request::is_at_fault(session.req_header(), &self.bounds) {
+            let (head, body) = state.rules.responder.fail(status, None, Duration::ZERO);
+            request::keep_if_the_rest_is_small(session);
             request::answer(session, head, body).await?;
             return Ok(true);
         }
@@ -165,6 +190,20 @@ impl ProxyHttp for Gateway {
     ) -> Box<Error> {
         error.set_retry(state.attempts < self.upstream.addresses());
         error
+    }
+
+    async fn request_body_filter(
+        &self,
+        _session: &mut Session,
+        body: &mut Option<Bytes>,
+        _is_last: bool,
+        state: &mut RequestState,
+    ) -> pingora::Result<()> {
+        state.body += body.as_ref().map_or(0, |body| body.len() as u64);
+        match state.body > self.bounds.max_body_size {
+            true => Error::e_explain(HTTPStatus(413), "the body is larger than may be"),
+            false => Ok(()),
+        }
     }
 
     async fn upstream_request_filter(
@@ -243,6 +282,7 @@ impl ProxyHttp for Gateway {
         _error: Option<&Error>,
         _state: &mut RequestState,
     ) {
+        Pace::is_served(session.digest());
         self.metrics
             .request(session.response_written().map(|head| head.status));
     }

@@ -5,9 +5,11 @@
 //! Here each worker is a thread with a runtime, an accept loop and an upstream pool of its own, so that a
 //! request never leaves the thread it arrived on.
 
+mod census;
 mod connection;
 mod listener;
 mod opening;
+mod pace;
 mod tls;
 mod transport;
 
@@ -30,11 +32,17 @@ use tokio_util::{
 };
 
 use self::{connection::Connection, listener::BACKLOG, transport::Socket};
-use crate::clock;
+use crate::{
+    clock,
+    policy::{ClientRule, IdentifierHasher},
+};
 
 pub use self::{
+    census::{Census, CensusSettings},
+    connection::Bounds,
     listener::{BindError, Bound, ListenAddress, bind, bind_tcp},
     opening::{ListenerSettings, Opening, ProxyProtocol},
+    pace::Pace,
     tls::{Certificate, Identity, IdentityError, IdentityFiles, KeyPair, Tls, TlsSettings},
 };
 
@@ -47,6 +55,10 @@ pub struct ServerSettings {
     pub metrics_listen: SocketAddr,
     /// Where operators ask; `None` for nowhere. Default `127.0.0.1:9465`.
     pub admin_listen: Option<SocketAddr>,
+    /// What each client may take.
+    pub bounds: Bounds,
+    /// How many connections there may be.
+    pub census: CensusSettings,
     /// Worker threads. Default: the CPUs this process may use, by affinity and cgroup limit.
     pub threads: usize,
     /// How long new requests are still served after readiness is off. Default 2 s: what a load balancer
@@ -124,6 +136,7 @@ impl Worker {
         self,
         listeners: Vec<Listener>,
         app: A,
+        guests: Guests,
         closing: watch::Receiver<bool>,
     ) -> io::Result<RunningWorker>
     where
@@ -133,7 +146,7 @@ impl Worker {
         let cut = CancellationToken::new();
         let until_cut = cut.clone();
         let thread = std::thread::Builder::new().name(self.name).spawn(move || {
-            let served = serve(listeners, Arc::new(app), closing);
+            let served = serve(listeners, Arc::new(app), guests, closing);
             self.runtime.block_on(async {
                 until_cut.run_until_cancelled(served).await;
                 drop(alive);
@@ -200,12 +213,17 @@ impl From<TcpListener> for Listener {
 /// Accepts connections for `app` until `closing` is true, then returns when the last of them has ended.
 ///
 /// Connections that the kernel has already accepted by then are served too; idle ones are closed.
-pub async fn serve<A>(listeners: Vec<Listener>, app: Arc<A>, closing: watch::Receiver<bool>)
-where
+pub async fn serve<A>(
+    listeners: Vec<Listener>,
+    app: Arc<A>,
+    guests: Guests,
+    closing: watch::Receiver<bool>,
+) where
     A: ServerApp + Send + Sync + 'static,
 {
     let serving = Serving {
         app,
+        guests,
         closing,
         connections: TaskTracker::new(),
         lingering: TaskTracker::new(),
@@ -219,9 +237,31 @@ where
     serving.finish().await;
 }
 
+/// How many may connect, and what each of them may take.
+#[derive(Clone, Debug)]
+pub struct Guests {
+    /// What each may take.
+    pub bounds: Bounds,
+    /// Those there are; all workers share it.
+    pub census: Arc<Census>,
+}
+
+impl Guests {
+    /// Operators, Prometheus and probes: the defaults, told to nobody.
+    pub fn of_operators() -> Self {
+        let networks = IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX);
+        let rule = ClientRule::default();
+        Self {
+            bounds: Bounds::default(),
+            census: Arc::new(Census::new(CensusSettings::default(), networks, rule, None)),
+        }
+    }
+}
+
 /// What the listeners of a worker share.
 struct Serving<A> {
     app: Arc<A>,
+    guests: Guests,
     closing: watch::Receiver<bool>,
     connections: TaskTracker,
     /// Where a connection goes that is closed while its client still sends.
@@ -266,16 +306,25 @@ where
 
     fn serve(&self, socket: Socket, peer: Option<SocketAddr>, opening: Arc<Opening>) {
         let (app, shutdown) = (self.app.clone(), self.closing.clone());
-        let lingering = self.lingering.clone();
+        let (lingering, bounds) = (self.lingering.clone(), self.guests.bounds);
+        let Some(mut counted) = self.guests.census.admit() else {
+            return;
+        };
         self.connections.spawn(async move {
-            let opened = match opening.open(socket, peer).await {
+            let opened = opening
+                .open(socket, peer, |client| counted.is_of(client))
+                .await;
+            let opened = match opened {
                 Ok(opened) => opened,
                 Err(error) => {
                     tracing::debug!(?peer, %error, "A connection ended before a request.");
+                    if let Some(reason) = error.counted_as() {
+                        counted.ended(reason);
+                    }
                     return;
                 }
             };
-            let connection = Connection::new(opened, lingering);
+            let connection = Connection::new(opened, bounds, counted, lingering);
             let mut stream = Some(Box::new(connection) as pingora::protocols::Stream);
             while let Some(open) = stream {
                 stream = app.process_new(open, &shutdown).await;

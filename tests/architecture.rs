@@ -30,7 +30,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "store",
         ],
     ),
-    ("server", &["clock", "pem", "policy"]),
+    ("server", &["clock", "metrics", "pem", "policy"]),
     (
         "proxy",
         &[

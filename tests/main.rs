@@ -7,6 +7,7 @@ mod architecture;
 mod atomicity;
 mod audit;
 mod batching;
+mod bounds;
 mod cli;
 mod clients;
 mod clocks;

@@ -4,6 +4,7 @@
 //! is a missing part a reason to stop.
 
 mod audit;
+mod bounds;
 mod gate;
 mod identifier;
 mod identity;
@@ -29,7 +30,8 @@ use crate::{
 
 /// The configuration that `root` holds. `None` if there are faults without which it has no meaning.
 pub fn build(root: &mut Section<'_>) -> Option<Config> {
-    let server = listeners::read(root);
+    let mut server = listeners::read(root);
+    let bounds = root.section("bounds", bounds::read);
     let admin_token = listeners::admin_token(root, &server);
     let upstream = root.section("upstream", |section| upstream::read(section, &server));
     let store = root.section("store", store::read);
@@ -45,12 +47,15 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let lists = gate::read(root, &identity);
     let policies = policy::read_all(root, &identity, Earlier::new(apply, &lists));
 
+    let (bounds, requests, census) = bounds?;
+    (server.bounds, server.census) = (bounds, census);
     let store = store?;
     let policies = policies?;
     let audited = audit.as_ref().is_some_and(Option::is_some);
     let warnings = warnings::of(&policies, apply, &lists, &store, &identity, audited);
     Some(Config {
         server,
+        requests,
         admin_token,
         upstream: upstream??,
         redis: store.redis,

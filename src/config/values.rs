@@ -95,9 +95,10 @@ pub fn needs_restart(path: &str) -> bool {
         && !certificates
 }
 
-const AT_START: [&str; 9] = [
+const AT_START: [&str; 10] = [
     "admin_listen",
     "admin_token",
+    "bounds",
     "listen",
     "log",
     "metrics_listen",

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Version, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_proxy::Session;
 use smallvec::SmallVec;
 
+use super::RequestBounds;
 use crate::policy::{Client, ClientRule};
 
 /// Who sent the request, and whether the peer of its connection is a trusted proxy.
@@ -24,16 +25,16 @@ pub(super) fn client(session: &Session, rule: &ClientRule) -> (Client, bool) {
 ///
 /// Pingora keeps an HTTP/1.1 connection for ever, so the time is set anew; where it would close the
 /// connection (HTTP/1.0, `Connection: close`, ambiguous framing) it is left to.
-pub(super) fn bound_waiting(session: &mut Session, keep_connections: bool) {
+pub(super) fn bound_waiting(session: &mut Session, bounds: &RequestBounds, keep_connections: bool) {
     if !keep_connections {
         session.set_keepalive(None);
     } else if session.get_keepalive().is_some() {
-        session.set_keepalive(Some(KEEPALIVE_SECONDS));
+        session.set_keepalive(Some(bounds.idle_timeout.as_secs()));
     }
     // Else what a client sent ahead would be dropped behind an answer that promised to keep the connection.
     session.set_pipelining_enabled(true);
-    session.set_read_timeout(Some(CLIENT_TIMEOUT));
-    session.set_write_timeout(Some(CLIENT_TIMEOUT));
+    session.set_read_timeout(Some(bounds.body_timeout));
+    session.set_write_timeout(Some(bounds.body_timeout));
 }
 
 /// Tells the upstream who the client is; what the client said of that itself is replaced. A trusted proxy alone
@@ -106,6 +107,30 @@ fn tells_the_client(name: &&HeaderName) -> bool {
     }
 }
 
+/// The status of a request that goes no further, whoever sent it and wherever it would go.
+pub(super) fn is_at_fault(head: &RequestHeader, bounds: &RequestBounds) -> Option<StatusCode> {
+    if lacks_host(head) || has_no_path(head) {
+        return Some(StatusCode::BAD_REQUEST);
+    }
+    let lines = head.headers.iter();
+    let size: usize = lines
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
+    if head.headers.len() > bounds.max_headers
+        || head.raw_path().len() + size > bounds.max_header_size
+    {
+        return Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+    let length = content_length(head);
+    (length > Some(bounds.max_body_size)).then_some(StatusCode::PAYLOAD_TOO_LARGE)
+}
+
+/// The length of the body, where it is told. Pingora has refused what is no number.
+fn content_length(head: &RequestHeader) -> Option<u64> {
+    let length = head.headers.get(header::CONTENT_LENGTH)?;
+    length.to_str().ok()?.parse().ok()
+}
+
 /// Whether the request lacks what every one since HTTP/1.1 has (RFC 9112, 3.2): the host it is for. One of HTTP/1.0
 /// that has it in its target alone would be matched by none and still reach the upstream by it.
 pub(super) fn lacks_host(head: &RequestHeader) -> bool {
@@ -132,11 +157,9 @@ pub(super) fn has_no_path(head: &RequestHeader) -> bool {
 /// Keeps the connection of a request that is answered early if little of it is still to come: the rest is
 /// read and dropped after the answer. A large rest closes it, and one that waits for a 100 never comes.
 pub(super) fn keep_if_the_rest_is_small(session: &mut Session) {
-    let headers = &session.req_header().headers;
-    let waits = headers.contains_key(header::EXPECT);
-    let length = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let head = session.req_header();
+    let waits = head.headers.contains_key(header::EXPECT);
+    let length = content_length(head);
     if !waits && length.is_some_and(|length| length <= MOST_DRAINED) {
         session.set_close_on_response_before_downstream_finish(false);
         session.set_total_drain_timeout(Some(DRAIN_TIMEOUT));
@@ -161,12 +184,6 @@ pub(super) async fn answer(
     }
     Ok(())
 }
-
-/// Longer than most clients and load balancers keep theirs, so that it is they who close.
-const KEEPALIVE_SECONDS: u64 = 75;
-
-/// Between two reads or writes on a client's connection.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The most of an unread body that is read for the sake of the connection, in bytes.
 const MOST_DRAINED: u64 = 64 * 1024;

@@ -4,28 +4,58 @@
 //! would be a packet of its own.
 
 use std::{
+    any::Any,
+    future::Future as _,
     io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
-use pingora::protocols::{
-    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
-    TimingDigest, UniqueID, UniqueIDType, raw_connect::ProxyDigest, tls::SslDigest,
+use http::StatusCode;
+use pingora::{
+    http::ResponseHeader,
+    protocols::{
+        ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
+        TimingDigest, UniqueID, UniqueIDType, raw_connect::ProxyDigest, tls::SslDigest,
+    },
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream, ReadBuf},
-    time::timeout,
+    time::{Sleep, sleep, timeout},
 };
 use tokio_util::{either::Either, task::TaskTracker};
 
 use super::{
+    census::Counted,
     opening::Opened,
+    pace::{Pace, Phase},
     transport::{Socket, Transport},
 };
+use crate::{clock, metrics::Ended};
+
+/// What a client may take on a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// From the first byte of a request to the end of its head. Default 15 s.
+    pub header_timeout: Duration,
+    /// The most of a head that is read, in bytes. Default 64 KiB.
+    pub max_header_size: usize,
+    /// How long a client may take nothing of what it is sent. Default 60 s.
+    pub body_timeout: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            header_timeout: Duration::from_secs(15),
+            max_header_size: 64 * 1024,
+            body_timeout: Duration::from_secs(60),
+        }
+    }
+}
 
 /// A buffered connection that knows its client.
 #[derive(Debug)]
@@ -41,6 +71,17 @@ pub(super) struct Connection {
     is_h2: bool,
     /// How it is encrypted, if it is.
     tls: Option<Arc<SslDigest>>,
+    bounds: Bounds,
+    pace: Arc<Pace>,
+    /// What brings the pace to whoever knows where a request begins and ends.
+    digest: Arc<ProxyDigest>,
+    /// Since when a head is awaited, and how much of it has come.
+    head: (Instant, usize),
+    /// Until when it is, where it did not come at once.
+    late: Option<Pin<Box<Sleep>>>,
+    /// Until when the client has to take something.
+    stalled: Option<Pin<Box<Sleep>>>,
+    counted: Counted,
     /// Where a connection goes that is closed while its client still sends.
     lingering: TaskTracker,
 }
@@ -54,7 +95,12 @@ enum Half {
 }
 
 impl Connection {
-    pub(super) fn new(opened: Opened, lingering: TaskTracker) -> Self {
+    pub(super) fn new(
+        opened: Opened,
+        bounds: Bounds,
+        counted: Counted,
+        lingering: TaskTracker,
+    ) -> Self {
         let id = match &opened.transport {
             Either::Left(plain) => plain.descriptor(),
             Either::Right(tls) => tls.get_ref().0.descriptor(),
@@ -65,6 +111,14 @@ impl Connection {
             .set(opened.client.map(Into::into))
             .expect("a new digest knows no peer");
         let stream = BufStream::with_capacity(READ_BUFFER, WRITE_BUFFER, opened.transport);
+        let pace = Arc::new(Pace::default());
+        pace.set(if opened.is_h2 {
+            Phase::Head
+        } else {
+            Phase::Idle
+        });
+        let nothing = ResponseHeader::build(StatusCode::OK, Some(0)).expect("a head of a status");
+        let ours: Box<dyn Any + Send + Sync> = Box::new(pace.clone());
         Self {
             stream: Some(stream),
             ours: Half::Open,
@@ -73,6 +127,13 @@ impl Connection {
             socket: Arc::new(socket),
             is_h2: opened.is_h2,
             tls: opened.tls,
+            bounds,
+            pace,
+            digest: Arc::new(ProxyDigest::new(Box::new(nothing), Some(ours))),
+            head: (clock::instant(), 0),
+            late: None,
+            stalled: None,
+            counted,
             lingering,
         }
     }
@@ -88,6 +149,71 @@ impl Connection {
         self.unflushed |= written.is_ready();
         if self.unflushed && !head {
             self.unflushed = self.stream().poll_flush(context).is_pending();
+        }
+    }
+
+    /// Follows the head of a request: `length` bytes came of whatever is read.
+    fn head_advances(&mut self, context: &mut Context<'_>, length: usize) -> io::Result<()> {
+        match (self.pace.phase(), length) {
+            (Phase::Busy, _) | (Phase::Idle, 0) => {}
+            (Phase::Idle, _) => {
+                self.pace.set(Phase::Head);
+                self.head = (clock::instant(), length);
+                self.late = None;
+            }
+            (Phase::Head, 0) => return self.head_is_not_late(context),
+            (Phase::Head, _) => self.head.1 += length,
+        }
+        if self.pace.phase() != Phase::Head {
+            return Ok(());
+        }
+        let (_, length) = self.head;
+        if self.is_h2 && length >= PREFACE {
+            // From here on its frames have bounds of their own.
+            self.pace.set(Phase::Busy);
+        } else if length > self.bounds.max_header_size + BODY_READ_AHEAD {
+            self.counted.ended(Ended::LargeHead);
+            return Err(io::Error::other("the head of the request does not end"));
+        }
+        Ok(())
+    }
+
+    fn head_is_not_late(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let (since, _) = self.head;
+        let left = self
+            .bounds
+            .header_timeout
+            .saturating_sub(clock::elapsed(since));
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(left)));
+        match late.as_mut().poll(context) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(()) => {
+                self.counted.ended(Ended::SlowHead);
+                Err(io::ErrorKind::TimedOut.into())
+            }
+        }
+    }
+
+    /// Bounds how long the client of HTTP/2 takes nothing; in HTTP/1 Pingora does.
+    fn bound_stall<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() || !self.is_h2 {
+            self.stalled = None;
+            return written;
+        }
+        let patience = self.bounds.body_timeout;
+        let stalled = self
+            .stalled
+            .get_or_insert_with(|| Box::pin(sleep(patience)));
+        match stalled.as_mut().poll(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {
+                self.counted.ended(Ended::SlowRead);
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
         }
     }
 
@@ -112,7 +238,10 @@ impl AsyncRead for Connection {
         if ended && buffer.remaining() > 0 {
             self.ours = Half::Done;
         }
-        read
+        match self.head_advances(context, buffer.filled().len() - before) {
+            Ok(()) => read,
+            Err(error) => Poll::Ready(Err(error)),
+        }
     }
 }
 
@@ -124,7 +253,7 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         let written = self.stream().poll_write(context, buffer);
         self.written(context, buffer.starts_with(HEAD), &written);
-        written
+        self.bound_stall(context, written)
     }
 
     fn poll_write_vectored(
@@ -134,7 +263,7 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         let written = self.stream().poll_write_vectored(context, buffers);
         self.written(context, false, &written);
-        written
+        self.bound_stall(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -147,7 +276,7 @@ impl AsyncWrite for Connection {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = self.stream().poll_flush(context);
         self.unflushed &= flushed.is_pending();
-        flushed
+        self.bound_stall(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -222,8 +351,9 @@ impl GetTimingDigest for Connection {
 }
 
 impl GetProxyDigest for Connection {
+    /// There is no proxy before us that would speak CONNECT: this is how what is ours gets to Pingora's callbacks.
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
-        None
+        Some(self.digest.clone())
     }
 }
 
@@ -255,6 +385,12 @@ const LINGER_BYTES: usize = 64 << 20;
 
 /// How many connections of a worker may linger; one more is closed at once.
 const MOST_LINGERING: usize = 256;
+
+/// How HTTP/2 begins, in bytes.
+const PREFACE: usize = 24;
+
+/// What may be read of a body with the head before it, in bytes.
+const BODY_READ_AHEAD: usize = 64 * 1024;
 
 /// How the head of a response begins.
 const HEAD: &[u8] = b"HTTP/1.";

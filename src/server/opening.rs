@@ -2,7 +2,12 @@
 //!
 //! All of it together has one deadline, so that a client that says nothing, or little at a time, is soon gone.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use pingora::protocols::tls::SslDigest;
 use ppp::{HeaderResult, PartialResult as _, v1, v2};
@@ -14,7 +19,7 @@ use super::{
     tls::{H2, Tls, TlsSettings},
     transport::{Rewound, Socket, Transport},
 };
-use crate::policy::CidrSet;
+use crate::{metrics::Ended, policy::CidrSet};
 
 /// A listener for clients, as it is configured.
 #[derive(Clone, Debug)]
@@ -75,12 +80,25 @@ pub(super) struct Opened {
 pub(super) enum NotOpened {
     #[error("it took too long")]
     TooLong,
+    #[error("there are too many connections from its address")]
+    TooManyOfAddress,
     #[error("the peer is none that may say who its client is")]
     UntrustedPeer,
     #[error("it does not begin with a header of the PROXY protocol")]
     NoProxyHeader,
     #[error(transparent)]
     Broken(#[from] io::Error),
+}
+
+impl NotOpened {
+    /// The same as it is counted; `None` where it was.
+    pub(super) fn counted_as(&self) -> Option<Ended> {
+        match self {
+            Self::TooManyOfAddress => None,
+            Self::TooLong => Some(Ended::SlowStart),
+            Self::UntrustedPeer | Self::NoProxyHeader | Self::Broken(_) => Some(Ended::BadStart),
+        }
+    }
 }
 
 impl Opening {
@@ -94,11 +112,12 @@ impl Opening {
         }
     }
 
-    /// Gets as far as HTTP.
+    /// Gets as far as HTTP; `admits` is asked once the client's address is known, and before TLS costs anything.
     pub(super) async fn open(
         &self,
         socket: Socket,
         peer: Option<SocketAddr>,
+        admits: impl FnOnce(Option<IpAddr>) -> bool,
     ) -> Result<Opened, NotOpened> {
         let stream = Rewound::new(socket);
         // Responses are written whole: waiting for more to send would only delay them.
@@ -106,9 +125,12 @@ impl Opening {
             tracing::debug!(%error, "A connection stays without TCP_NODELAY.");
         }
         if self.is_plain() {
+            if !admits(peer.map(|peer| peer.ip())) {
+                return Err(NotOpened::TooManyOfAddress);
+            }
             return Ok(Opened::plain(stream, peer, false));
         }
-        timeout(LONGEST, self.prepare(stream, peer))
+        timeout(LONGEST, self.prepare(stream, peer, admits))
             .await
             .unwrap_or(Err(NotOpened::TooLong))
     }
@@ -121,12 +143,16 @@ impl Opening {
         &self,
         mut stream: Rewound,
         peer: Option<SocketAddr>,
+        admits: impl FnOnce(Option<IpAddr>) -> bool,
     ) -> Result<Opened, NotOpened> {
         let client = match &self.proxy_protocol {
             None => peer,
             Some(from) if !from.trusts(peer) => return Err(NotOpened::UntrustedPeer),
             Some(_) => proxied(&mut stream).await?.or(peer),
         };
+        if !admits(client.map(|client| client.ip())) {
+            return Err(NotOpened::TooManyOfAddress);
+        }
         let Some(tls) = &self.tls else {
             let is_h2 = self.h2c && begins_like_h2(&mut stream).await?;
             return Ok(Opened::plain(stream, client, is_h2));
@@ -230,7 +256,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 /// A first read takes as much of a request as there is.
 const READ_AHEAD: usize = 4096;
 
-/// Of a PROXY header, in bytes: version 1 has 107 at most, version 2 what load balancers add to 232.
+/// Of any PROXY header, in bytes: version 2 has what load balancers add to 232.
 const LONGEST_HEADER: usize = 4096;
 
 /// From a connection to its first byte of HTTP.

@@ -13,6 +13,7 @@ use pingora::{
     apps::http_app::{HttpServer, ServeHttp},
     protocols::http::ServerSession,
 };
+use slidegate::server::{Guests, serve};
 use tokio::sync::watch;
 
 /// A running upstream; it ends with the test.
@@ -46,9 +47,10 @@ impl Upstream {
                 .enable_all()
                 .build()
                 .expect("a runtime");
-            runtime.block_on(slidegate::server::serve(
+            runtime.block_on(serve(
                 vec![listener.into()],
                 service,
+                Guests::of_operators(),
                 closing,
             ));
         });

@@ -15,7 +15,7 @@ use crate::{
         leaf::{Rejected, integer, is_plain_integer},
         section::Section,
     },
-    server::{ListenAddress, ListenerSettings, ServerSettings},
+    server::{Bounds, CensusSettings, ListenAddress, ListenerSettings, ServerSettings},
 };
 
 pub fn read(root: &mut Section<'_>) -> ServerSettings {
@@ -48,6 +48,8 @@ pub fn read(root: &mut Section<'_>) -> ServerSettings {
         listen,
         metrics_listen,
         admin_listen,
+        bounds: Bounds::default(),
+        census: CensusSettings::default(),
         threads,
         drain_delay,
         grace,

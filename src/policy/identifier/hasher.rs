@@ -105,7 +105,7 @@ impl IdentifierHasher {
     }
 
     /// The client by its network, an IPv4 address in its own form.
-    pub(super) fn grouped(&self, client: Client) -> Client {
+    pub fn grouped(&self, client: Client) -> Client {
         match client {
             Client::Unix => Client::Unix,
             Client::Address(address) => Client::Address(self.group(address.to_canonical())),

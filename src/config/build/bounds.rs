@@ -1,0 +1,63 @@
+//! `bounds`: what clients may take of connections, heads and bodies.
+
+use std::time::Duration;
+
+use crate::{
+    config::{duration::duration, leaf::integer, section::Section, size::size},
+    proxy::RequestBounds,
+    server::{Bounds, CensusSettings},
+};
+
+/// Those of each connection, of each request, and of how many connections there are.
+pub fn read(section: &mut Section<'_>) -> (Bounds, RequestBounds, CensusSettings) {
+    let seconds = |least, most| duration(Duration::from_secs(least)..=Duration::from_secs(most));
+    let header_timeout = section.word(
+        "header_timeout",
+        Duration::from_secs(15),
+        duration(Duration::from_millis(100)..=Duration::from_secs(3600)),
+    );
+    let idle_timeout = section.word("idle_timeout", Duration::from_secs(75), seconds(1, 86_400));
+    let body_timeout = section.word(
+        "body_timeout",
+        Duration::from_secs(60),
+        duration(Duration::from_millis(100)..=Duration::from_secs(86_400)),
+    );
+    // Pingora reads no more of a head.
+    let max_header_size = section.word("max_header_size", 64 << 10, size(1 << 10..=1 << 20));
+    let max_headers = section.word("max_headers", 100, integer(1..=256));
+    let max_body_size = section.word("max_body_size", 1 << 30, size(0..=1 << 40));
+    let requests = section.word(
+        "requests_per_connection",
+        10_000,
+        integer(1..=1_000_000_000),
+    );
+    let connections = section.word("connections", 20_000, integer(1..=1_000_000));
+    let of_address = section.word("connections_per_address", 2_000, integer(1..=1_000_000));
+    if section.has("connections_per_address") && of_address > connections {
+        let problem = "has no effect: there are no more connections in all";
+        section.conflict(
+            "connections_per_address",
+            problem,
+            Some("connections says how many there are"),
+        );
+    }
+    let max_header_size = usize::try_from(max_header_size).expect("at most 1 MiB");
+    let bounds = Bounds {
+        header_timeout,
+        max_header_size,
+        body_timeout,
+    };
+    let requests = RequestBounds {
+        idle_timeout,
+        body_timeout,
+        max_header_size,
+        max_headers: usize::try_from(max_headers).expect("at most 256"),
+        max_body_size,
+        requests_per_connection: u32::try_from(requests).expect("at most a thousand million"),
+    };
+    let census = CensusSettings {
+        connections: usize::try_from(connections).expect("at most a million"),
+        connections_per_address: u32::try_from(of_address).expect("at most a million"),
+    };
+    (bounds, requests, census)
+}
