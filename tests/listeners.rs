@@ -324,21 +324,6 @@ fn cleartext_http_2_is_served_where_it_is_asked_for_beside_http_1() {
 }
 
 #[test]
-fn http_2_is_recognised_however_its_first_bytes_are_cut() {
-    let (app, _upstream) = start("{address: \"127.0.0.1:0\", h2c: true}");
-    for cut in [1, 3, 15, 23] {
-        let mut wire = std::net::TcpStream::connect(app.proxy).expect("it listens");
-        wire.set_nodelay(true).expect("an option");
-        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
-        wire.write_all(&preface[..cut]).expect("sent");
-        wire.write_all(&preface[cut..]).expect("sent");
-        let mut frame = [0; 9];
-        wire.read_exact(&mut frame).expect("a frame");
-        assert_eq!(frame[3], 4, "SETTINGS, which HTTP/2 begins with");
-    }
-}
-
-#[test]
 fn a_socket_in_the_file_system_is_listened_at() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("s.sock");

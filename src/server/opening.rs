@@ -206,7 +206,7 @@ impl ProxyProtocol {
 async fn proxied(stream: &mut Rewound) -> Result<Option<SocketAddr>, NotOpened> {
     loop {
         let parsed = HeaderResult::parse(stream.ahead());
-        if !parsed.is_incomplete() {
+        if !is_half_a_line(stream.ahead()) && !parsed.is_incomplete() {
             let (length, client) = match &parsed {
                 HeaderResult::V1(Ok(header)) => (header.header.len(), of_v1(header)),
                 HeaderResult::V2(Ok(header)) => (header.len(), of_v2(header)),
@@ -219,6 +219,13 @@ async fn proxied(stream: &mut Rewound) -> Result<Option<SocketAddr>, NotOpened> 
             return Err(NotOpened::NoProxyHeader);
         }
     }
+}
+
+/// Whether a header of version 1 is still to end: ppp takes one that is cut behind a blank for a faulty one.
+fn is_half_a_line(ahead: &[u8]) -> bool {
+    ahead.starts_with(b"PROXY ")
+        && ahead.len() < LONGEST_LINE
+        && !ahead.windows(2).any(|pair| pair == b"\r\n")
 }
 
 fn of_v1(header: &v1::Header<'_>) -> Option<SocketAddr> {
@@ -256,8 +263,69 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 /// A first read takes as much of a request as there is.
 const READ_AHEAD: usize = 4096;
 
+/// Of a PROXY header of version 1, in bytes, with its end.
+const LONGEST_LINE: usize = 107;
+
 /// Of any PROXY header, in bytes: version 2 has what load balancers add to 232.
 const LONGEST_HEADER: usize = 4096;
 
 /// From a connection to its first byte of HTTP.
 const LONGEST: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+
+    use futures_util::FutureExt as _;
+    use tokio::{io::AsyncWriteExt as _, net::UnixStream};
+
+    use super::*;
+
+    /// What becomes of bytes that come in two pieces: the first is read and looked at before the second is sent.
+    async fn cut<T>(bytes: &[u8], at: usize, read: impl AsyncFnOnce(&mut Rewound) -> T) -> T {
+        let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
+        let mut stream = Rewound::new(Either::Right(server));
+        let mut reading = std::pin::pin!(read(&mut stream));
+        client.write_all(&bytes[..at]).await.expect("sent");
+        // The runtime has to see that there is something to read.
+        for _ in 0..3 {
+            assert!(still_waits(reading.as_mut()).await, "decided by {at} bytes");
+        }
+        client.write_all(&bytes[at..]).await.expect("sent");
+        reading.await
+    }
+
+    async fn still_waits<T>(mut future: std::pin::Pin<&mut impl Future<Output = T>>) -> bool {
+        tokio::task::yield_now().await;
+        future.as_mut().now_or_never().is_none()
+    }
+
+    #[tokio::test]
+    async fn http_2_is_recognised_however_its_first_bytes_are_cut() {
+        for at in 0..PREFACE.len() {
+            let is_h2 = cut(PREFACE, at, async |stream| begins_like_h2(stream).await).await;
+            assert!(is_h2.expect("read"), "cut at {at}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_waited_for_once_it_is_no_http_2() {
+        for start in ["G", "PU", "PROPFIND", "PRI * HTTP/2.1"] {
+            let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
+            let mut stream = Rewound::new(Either::Right(server));
+            client.write_all(start.as_bytes()).await.expect("sent");
+            assert!(!begins_like_h2(&mut stream).await.expect("read"), "{start}");
+            assert_eq!(stream.ahead(), start.as_bytes(), "nothing is lost");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_header_of_the_proxy_protocol_is_read_however_it_is_cut() {
+        let header = b"PROXY TCP4 203.0.113.7 192.0.2.1 4711 443\r\n";
+        for at in 0..header.len() {
+            let client = cut(header, at, async |stream| proxied(stream).await).await;
+            let client = client.expect("a header").expect("a client");
+            assert_eq!(client.to_string(), "203.0.113.7:4711", "cut at {at}");
+        }
+    }
+}
