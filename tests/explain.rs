@@ -287,12 +287,16 @@ impl Live {
 /// The longest question, in bytes.
 const MAX_BODY: usize = 64 << 10;
 
-/// What is counted so far. Whether the store is away changes by itself, as does how many wait for it, which a request
-/// that was answered may still be among.
+/// What is counted so far. Whether the store is away changes by itself, as do how many wait for it, which a request that
+/// was answered may still be among, and the connections, of which the metrics' may be one.
 async fn counted(app: &App) -> Vec<String> {
     let exposition = app.metrics().await;
     let ours = exposition.lines().filter(|line| {
-        let changes = ["slidegate_store_breaker", "slidegate_store_pending"];
+        let changes = [
+            "slidegate_connections ",
+            "slidegate_store_breaker",
+            "slidegate_store_pending",
+        ];
         line.starts_with("slidegate_") && !changes.iter().any(|gauge| line.starts_with(gauge))
     });
     ours.map(str::to_owned).collect()

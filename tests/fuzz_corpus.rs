@@ -58,6 +58,40 @@ fn what_is_fuzzed_is_built_from_the_versions_that_ship() {
         .map(|(name, _)| name.as_str())
         .collect();
     assert_eq!(own, ["arbitrary", "libfuzzer-sys", "slidegate-fuzz"]);
+    let direct = |file: &str| fs::read_to_string(root().join(file)).expect("a lock file");
+    let (shipped, fuzzed) = (direct("Cargo.lock"), direct("fuzz/Cargo.lock"));
+    let (shipped, fuzzed) = (dependencies(&shipped), dependencies(&fuzzed));
+    let missing: Vec<_> = shipped
+        .difference(&fuzzed)
+        .filter(|name| !only_tests_need(name))
+        .collect();
+    assert!(missing.is_empty(), "fuzz/Cargo.lock lacks {missing:?}");
+}
+
+/// What `slidegate` itself depends on by a lock file.
+fn dependencies(lock: &str) -> BTreeSet<&str> {
+    let from = "name = \"slidegate\"\n";
+    let (_, package) = lock.split_once(from).expect("slidegate in a lock file");
+    let (_, list) = package.split_once("dependencies = [").expect("a list");
+    let (list, _) = list.split_once(']').expect("the list's end");
+    // A version follows where the file has several of a name.
+    let names = list.split('"').filter(|part| part.trim() != ",");
+    names
+        .filter_map(|name| name.split_whitespace().next())
+        .collect()
+}
+
+/// Whether the manifest has a dependency for tests alone.
+fn only_tests_need(name: &str) -> bool {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
+    let (shipped, tests) = manifest
+        .split_once("[dev-dependencies]")
+        .expect("what tests need");
+    let is_in = |part: &str| {
+        part.lines()
+            .any(|line| line.starts_with(&format!("{name} = ")))
+    };
+    is_in(tests) && !is_in(shipped)
 }
 
 /// Names and versions in a lock file.
