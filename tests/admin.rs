@@ -23,10 +23,9 @@ struct Live {
 
 impl Live {
     fn new(rest: &str) -> Self {
-        let upstream = Upstream::start();
-        let address = upstream.address;
+        let (app, upstream) = App::with_upstream(rest);
         Self {
-            app: App::start(&format!("upstream: {{address: \"{address}\"}}\n{rest}")),
+            app,
             client: reqwest::Client::new(),
             _upstream: upstream,
         }

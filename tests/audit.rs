@@ -262,11 +262,9 @@ const POLICY: &str = "policies: [{name: p, identifier: [client_ip], limits: [5/3
 
 #[tokio::test]
 async fn audited_clients_always_go_to_the_store_and_each_decision_is_counted() {
-    let (server, upstream) = (RedisServer::start(), Upstream::start());
-    let app = App::start(&format!(
-        "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: 10s, denial_cache: 60s}}\n\
-         audit: {{sample: 1}}\n{POLICY}",
-        upstream.address,
+    let server = RedisServer::start();
+    let (app, _upstream) = App::with_upstream(&format!(
+        "store: {{url: \"{}\", budget: 10s, denial_cache: 60s}}\naudit: {{sample: 1}}\n{POLICY}",
         server.url()
     ));
     app.store_decides().await;
@@ -294,10 +292,9 @@ async fn audited_clients_always_go_to_the_store_and_each_decision_is_counted() {
 
 #[tokio::test]
 async fn without_an_audit_there_is_no_log_and_no_series_that_says_that_all_is_well() {
-    let (server, upstream) = (RedisServer::start(), Upstream::start());
-    let app = App::start(&format!(
-        "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: 10s}}\n{POLICY}",
-        upstream.address,
+    let server = RedisServer::start();
+    let (app, _upstream) = App::with_upstream(&format!(
+        "store: {{url: \"{}\", budget: 10s}}\n{POLICY}",
         server.url()
     ));
     app.store_decides().await;

@@ -255,12 +255,8 @@ struct Live {
 
 impl Live {
     fn new(rest: &str) -> Self {
-        let upstream = Upstream::start();
-        let address = upstream.address;
-        Self {
-            app: App::start(&format!("upstream: {{address: \"{address}\"}}\n{rest}")),
-            upstream,
-        }
+        let (app, upstream) = App::with_upstream(rest);
+        Self { app, upstream }
     }
 
     async fn ask(&self, body: impl Into<reqwest::Body>) -> (u16, Value) {

@@ -1,86 +1,57 @@
 //! How much each may take: costs, single identifiers, and no limit at all.
 
-use crate::support::{app::App, redis::RedisServer, upstream::Upstream};
-
-struct Setup {
-    app: App,
-    _upstream: Upstream,
-}
-
-impl Setup {
-    fn new(rest: &str) -> Self {
-        let upstream = Upstream::start();
-        let address = upstream.address;
-        let app = App::start(&format!("upstream: {{address: \"{address}\"}}\n{rest}"));
-        Self {
-            app,
-            _upstream: upstream,
-        }
-    }
-
-    /// The status, and what remains, of a request with these headers.
-    async fn ask(&self, path: &str, headers: &[(&str, &str)]) -> (u16, Option<u64>) {
-        let mut request = reqwest::Client::new().get(self.app.url(path));
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let response = request.send().await.expect("answered");
-        let remaining = response.headers().get("x-ratelimit-remaining");
-        let remaining = remaining.and_then(|value| value.to_str().ok()?.parse().ok());
-        (response.status().as_u16(), remaining)
-    }
-}
+use crate::support::{app::App, redis::RedisServer};
 
 const COSTLY: &str = "identity: {trusted_proxies: [127.0.0.0/8]}\n\
      policies: [{name: p, limits: [20/366d], cost: 2, cost_header: x-cost, max_cost: 10}]";
 
 #[tokio::test]
 async fn a_request_costs_what_a_trusted_proxy_says_and_else_what_the_policy_says() {
-    let setup = Setup::new(COSTLY);
-    assert_eq!(setup.ask("/", &[("x-cost", "10")]).await, (200, Some(10)));
-    assert_eq!(setup.ask("/", &[]).await, (200, Some(8)));
-    assert_eq!(setup.ask("/", &[("x-cost", "9")]).await, (429, Some(8)));
-    assert_eq!(setup.ask("/", &[("x-cost", " 8 ")]).await, (200, Some(0)));
+    let (app, _upstream) = App::with_upstream(COSTLY);
+    assert_eq!(app.ask("/", &[("x-cost", "10")]).await, (200, Some(10)));
+    assert_eq!(app.ask("/", &[]).await, (200, Some(8)));
+    assert_eq!(app.ask("/", &[("x-cost", "9")]).await, (429, Some(8)));
+    assert_eq!(app.ask("/", &[("x-cost", " 8 ")]).await, (200, Some(0)));
 }
 
 #[tokio::test]
 async fn a_cost_that_anyone_else_says_is_not_looked_at() {
-    let setup = Setup::new(&COSTLY.replace("127.0.0.0/8", "192.0.2.1"));
+    let (app, _upstream) = App::with_upstream(&COSTLY.replace("127.0.0.0/8", "192.0.2.1"));
     for said in ["1", "10", "x"] {
-        let (status, _) = setup.ask("/", &[("x-cost", said)]).await;
+        let (status, _) = app.ask("/", &[("x-cost", said)]).await;
         assert_eq!(status, 200, "{said}");
     }
-    assert_eq!(setup.ask("/", &[]).await, (200, Some(12)));
+    assert_eq!(app.ask("/", &[]).await, (200, Some(12)));
 }
 
 #[tokio::test]
 async fn a_cost_that_is_none_or_above_the_most_is_refused_and_charged_to_nobody() {
-    let setup = Setup::new(COSTLY);
+    let (app, _upstream) = App::with_upstream(COSTLY);
     for said in ["0", "-1", "11", "1.5", "1e1", "01", "", "x", "4294967296"] {
         assert_eq!(
-            setup.ask("/", &[("x-cost", said)]).await,
+            app.ask("/", &[("x-cost", said)]).await,
             (400, None),
             "{said}"
         );
     }
     let twice = [("x-cost", "1"), ("x-cost", "1")];
-    assert_eq!(setup.ask("/", &twice).await, (400, None));
-    assert_eq!(setup.ask("/", &[]).await, (200, Some(18)));
+    assert_eq!(app.ask("/", &twice).await, (400, None));
+    assert_eq!(app.ask("/", &[]).await, (200, Some(18)));
 }
 
 #[tokio::test]
 async fn what_is_charged_or_given_back_at_the_response_is_the_cost_of_its_request() {
-    let setup = Setup::new(
+    let (app, _upstream) = App::with_upstream(
         "identity: {trusted_proxies: [127.0.0.0/8]}\n\
          policies:\n\
          - {name: late, limits: [20/366d], cost_header: x-cost, max_cost: 10, charge_on: [404], match: {path: [/status/404]}}\n\
          - {name: back, limits: [20/366d], cost_header: x-cost, max_cost: 10, take_back_5xx: true, match: {path: [/status/503, /]}}",
     );
     let three = [("x-cost", "3")];
-    assert_eq!(setup.ask("/status/404", &three).await, (404, Some(17)));
-    assert_eq!(setup.ask("/status/404", &[]).await, (404, Some(16)));
-    setup.ask("/status/503", &three).await;
-    assert_eq!(setup.ask("/", &[("x-cost", "1")]).await, (200, Some(19)));
+    assert_eq!(app.ask("/status/404", &three).await, (404, Some(17)));
+    assert_eq!(app.ask("/status/404", &[]).await, (404, Some(16)));
+    app.ask("/status/503", &three).await;
+    assert_eq!(app.ask("/", &[("x-cost", "1")]).await, (200, Some(19)));
 }
 
 /// What was seen of a counter is kept, not that somebody was denied.
@@ -91,9 +62,9 @@ async fn a_cheap_request_is_admitted_after_a_dear_one_was_denied_also_by_the_den
         "store: {{url: \"{}\", budget: 10s, denial_cache: 1m}}\n",
         redis.url()
     );
-    let setup = Setup::new(&format!("{store}{COSTLY}"));
-    setup.app.store_decides().await;
-    let cost = async |said| setup.ask("/", &[("x-cost", said)]).await;
+    let (app, _upstream) = App::with_upstream(&format!("{store}{COSTLY}"));
+    app.store_decides().await;
+    let cost = async |said| app.ask("/", &[("x-cost", said)]).await;
     assert_eq!(cost("10").await, (200, Some(10)));
     assert_eq!(cost("9").await, (200, Some(1)));
     for _ in 0..2 {
@@ -115,8 +86,8 @@ policies:
 
 #[tokio::test]
 async fn an_override_is_for_its_identifier_and_for_nobody_else() {
-    let setup = Setup::new(OVERRIDES);
-    let from = async |address| setup.ask("/", &[("x-forwarded-for", address)]).await;
+    let (app, _upstream) = App::with_upstream(OVERRIDES);
+    let from = async |address| app.ask("/", &[("x-forwarded-for", address)]).await;
     assert_eq!(from("203.0.113.1").await, (200, Some(1)));
     assert_eq!(from("203.0.113.7").await, (200, Some(4)));
     assert_eq!(from("203.0.113.8").await, (200, None), "without a limit");
@@ -128,9 +99,9 @@ async fn an_override_is_for_its_identifier_and_for_nobody_else() {
 
 #[tokio::test]
 async fn an_override_tells_its_own_limits() {
-    let setup = Setup::new(OVERRIDES);
+    let (app, _upstream) = App::with_upstream(OVERRIDES);
     let policies = async |address: &str| {
-        let request = reqwest::Client::new().get(setup.app.url("/"));
+        let request = reqwest::Client::new().get(app.url("/"));
         let request = request.header("x-forwarded-for", address);
         let response = request.send().await.expect("answered");
         let told = response.headers()["ratelimit-policy"].to_str();
@@ -145,14 +116,14 @@ async fn an_override_tells_its_own_limits() {
 
 #[tokio::test]
 async fn an_unlimited_policy_takes_its_requests_from_those_after_it_under_apply_first() {
-    let setup = Setup::new(
+    let (app, _upstream) = App::with_upstream(
         "apply: first\n\
          policies:\n\
          - {name: free, match: {path: [/free]}, limits: unlimited}\n\
          - {name: rest, limits: [1/366d]}",
     );
     for _ in 0..3 {
-        assert_eq!(setup.ask("/free", &[]).await, (200, None));
+        assert_eq!(app.ask("/free", &[]).await, (200, None));
     }
-    assert_eq!(setup.ask("/", &[]).await, (200, Some(0)));
+    assert_eq!(app.ask("/", &[]).await, (200, Some(0)));
 }

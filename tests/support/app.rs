@@ -14,7 +14,7 @@ use slidegate::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::redis::eventually;
+use super::{redis::eventually, upstream::Upstream};
 
 /// A running slidegate.
 pub struct App {
@@ -33,6 +33,14 @@ impl App {
     /// Starts it with this configuration; `listen` and `metrics_listen` are not to be in it.
     pub fn start(yaml: &str) -> Self {
         Self::start_at(yaml, Clock::system())
+    }
+
+    /// Starts it with the rest of a configuration, in front of an upstream that lives as long as it is held.
+    pub fn with_upstream(rest: &str) -> (Self, Upstream) {
+        let upstream = Upstream::start();
+        let address = upstream.address;
+        let app = Self::start(&format!("upstream: {{address: \"{address}\"}}\n{rest}"));
+        (app, upstream)
     }
 
     /// Starts it with a clock of its own.
@@ -125,6 +133,18 @@ impl App {
 
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.proxy)
+    }
+
+    /// The status of a request with these headers, and what remains afterwards.
+    pub async fn ask(&self, path: &str, headers: &[(&str, &str)]) -> (u16, Option<u64>) {
+        let mut request = reqwest::Client::new().get(self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request.send().await.expect("answered");
+        let remaining = response.headers().get("x-ratelimit-remaining");
+        let remaining = remaining.and_then(|value| value.to_str().ok()?.parse().ok());
+        (response.status().as_u16(), remaining)
     }
 
     /// Gives it another configuration, and waits until it has taken it.
