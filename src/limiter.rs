@@ -9,6 +9,7 @@ mod apart;
 mod denial_cache;
 mod noted;
 mod settle;
+mod shared;
 mod verdict;
 
 use std::{
@@ -22,21 +23,22 @@ use smallvec::SmallVec;
 use tokio::sync::Semaphore;
 
 pub use noted::{NearLimit, Noted};
+pub use shared::{LimiterLogs, StoreStatus};
 pub use verdict::{LimitDecision, LimitDecisions, Outcome, Verdict};
 
 use self::{
     denial_cache::DenialCache,
     noted::{Denied, StoreFailure},
+    shared::Shared,
 };
 use crate::{
-    bounded_log::{FoldedLog, Kind, LINES_PER_SECOND},
+    bounded_log::{Kind, LINES_PER_SECOND},
     clock::{self, Clock},
     metrics::{DecidedBy, Metrics, PolicyCounts, PolicyMetrics},
     policy::{Asked, AuditSample, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
     ratelimit::{Decision, Limit},
     store::{
-        Action, At, Demand, Group, GroupReply, Health, MAX_AUDITED_QUOTA, MemoryStore, Store,
-        StoreError,
+        Action, At, Demand, Group, GroupReply, MAX_AUDITED_QUOTA, MemoryStore, Store, StoreError,
     },
 };
 
@@ -88,73 +90,6 @@ pub struct Limiter {
     shared: Arc<Shared>,
 }
 
-/// What every limiter of a process shares: policies may be replaced, counters stay.
-#[derive(Debug)]
-struct Shared {
-    store: Store,
-    /// Decides in failure mode `local`. Its counters are its own: never merged into the store.
-    local: MemoryStore,
-    /// Permits for shadow calls that no request waits for.
-    unawaited: Arc<Semaphore>,
-    /// Permits for settling that no request waits for: a flood of denials does not take them.
-    settling: Arc<Semaphore>,
-    /// Permits for replies past the budget, which take the longest.
-    late: Arc<Semaphore>,
-    metrics: Arc<Metrics>,
-    near_limit: FoldedLog<NearLimit>,
-    /// `None` if nobody asks for lines.
-    denied: Option<FoldedLog<Denied>>,
-    store_failures: FoldedLog<StoreFailure>,
-}
-
-/// What the limiters of a process tell only now and then.
-#[derive(Clone, Debug)]
-pub struct LimiterLogs(Arc<Shared>);
-
-impl LimiterLogs {
-    /// See [`FoldedLog::fold`].
-    pub fn fold(&self) {
-        self.0.near_limit.fold();
-        if let Some(denied) = &self.0.denied {
-            denied.fold();
-        }
-        self.0.store_failures.fold();
-    }
-
-    /// See [`FoldedLog::finish`].
-    pub fn finish(&self) {
-        self.0.near_limit.finish();
-        if let Some(denied) = &self.0.denied {
-            denied.finish();
-        }
-        self.0.store_failures.finish();
-    }
-}
-
-/// How the store of all limiters of a process is.
-#[derive(Clone, Debug)]
-pub struct StoreStatus(Arc<Shared>);
-
-impl StoreStatus {
-    /// How it is now.
-    pub fn health(&self) -> Health {
-        self.0.store.health()
-    }
-
-    /// Whether it is somebody else, reached over a network.
-    pub fn is_remote(&self) -> bool {
-        self.0.store.is_remote()
-    }
-
-    /// How many counters this process holds: the store's, or those of failure mode `local`.
-    pub fn counters_here(&self) -> usize {
-        match &self.0.store {
-            Store::Memory(store) => store.counters(),
-            Store::Redis(_) => self.0.local.counters(),
-        }
-    }
-}
-
 /// Whether a check charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
@@ -174,18 +109,7 @@ impl Limiter {
         metrics: Arc<Metrics>,
         clock: Clock,
     ) -> Self {
-        let LineSettings { near_limit, denied } = settings.lines;
-        let shared = Shared {
-            store,
-            local,
-            unawaited: Arc::new(Semaphore::new(MAX_UNAWAITED)),
-            settling: Arc::new(Semaphore::new(MAX_UNAWAITED)),
-            late: Arc::new(Semaphore::new(MAX_UNAWAITED)),
-            metrics,
-            near_limit: FoldedLog::new(clock.clone(), near_limit),
-            denied: (denied > 0).then(|| FoldedLog::new(clock.clone(), denied)),
-            store_failures: FoldedLog::new(clock, LINES_PER_SECOND),
-        };
+        let shared = Shared::new(store, local, settings.lines, metrics, clock);
         Self::over(Arc::new(shared), policies, settings)
     }
 
@@ -646,7 +570,3 @@ impl Limiter {
 fn can_be_audited(limit: Limit) -> bool {
     (1..=MAX_AUDITED_QUOTA).contains(&limit.quota())
 }
-
-/// Calls under way that no request waits for; each lasts no longer than the budget, or than a late reply is
-/// waited for.
-const MAX_UNAWAITED: usize = 1024;
