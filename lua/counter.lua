@@ -5,8 +5,8 @@
 
 local call, try = redis.call, redis.pcall
 local tonumber, type = tonumber, type
-local find, floor, format = string.find, math.floor, string.format
-local max, min = math.max, math.min
+local find, match, format = string.find, string.match, string.format
+local floor, max, min = math.floor, math.max, math.min
 
 -- Doubles hold every integer below this.
 local EXACT = 9007199254740992

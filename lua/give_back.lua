@@ -10,8 +10,13 @@ for place = 1, #ARGV / 2 do
     local done = try('DECRBY', KEYS[key], format('%.0f', taken))
     fault = type(done) == 'table' and done.err or nil
   end
-  key = key + 1
   if moment ~= '' then
+    -- What the log remembers of the counter stays what that holds.
+    local remembered = 'counted-' .. match(KEYS[key], '%d+$')
+    key = key + 1
+    if taken and taken > 0 and not fault then
+      try('ZADD', KEYS[key], 'XX', 'INCR', format('%.0f', taken), remembered)
+    end
     -- The highest serials, so that those left have no gap. The log's own member is none of them.
     local found = try('ZRANGE', KEYS[key], moment, moment, 'BYSCORE', 'REV', 'LIMIT', 0, units + 1)
     for _, member in ipairs(found) do
@@ -21,8 +26,8 @@ for place = 1, #ARGV / 2 do
       end
     end
     fault = fault or found.err
-    key = key + 1
   end
+  key = key + 1
   reply[place] = fault or taken
 end
 return reply

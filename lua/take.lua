@@ -21,6 +21,8 @@ local seconds = floor(now / 1000)
 
 -- `reply` is complete up to `filled`; the next group starts at KEYS[key] and ARGV[arg].
 local reply, filled = { now }, 1
+-- By the place of a log in KEYS: the time in its window's unit, and how long the window is.
+local moments, lengths = audited and {}, audited and {}
 local key, arg, last = 1, 3, #ARGV
 
 while arg <= last do
@@ -58,7 +60,8 @@ while arg <= last do
     end
     reply[place + 1], reply[place + 2], reply[place + 3] = allowed and 1 or 0, current, previous
     if audited and ARGV[a + 6] == 'audit' then
-      local done, exact = pcall(logged, KEYS[k + 2], moment - length, current + previous)
+      local done, exact = pcall(logged, KEYS[k + 2], moment, length, current, previous)
+      moments[k + 2], lengths[k + 2] = moment, length
       reply[place + 1] = reply[place + 1] + HAS_EXACT
       reply[place + 4] = done and (exact or UNKNOWN) or fault(exact)
       k, place = k + 1, place + 1
@@ -88,13 +91,9 @@ while arg <= last do
           break
         end
         if is_audited then
-          local window, moment, length = tonumber(ARGV[a + 3]), now, 1000 * ARGV[a + 3]
-          if window > DAY then
-            moment, length = seconds, window
-          end
-          local added, why = pcall(add_to_log, KEYS[k + 2], moment, moment - length,
-            reply[place + 2] + reply[place + 3], tonumber(cost), 2 * ARGV[a + 2],
-            expire, format('%.0f', expiry_base + expiry_scale * window))
+          local added, why = pcall(add_to_log, KEYS[k + 2], moments[k + 2], lengths[k + 2],
+            reply[place + 2], reply[place + 3], tonumber(cost), 2 * ARGV[a + 2],
+            expire, format('%.0f', expiry_base + expiry_scale * ARGV[a + 3]))
           if not added then
             -- No log rather than one with a gap, or without an end.
             try('DEL', KEYS[k + 2])

@@ -16,6 +16,7 @@ use crate::support::{
     app::App,
     binary::Binary,
     demand::*,
+    random::Random,
     redis::{PATIENT, RedisServer, eventually, open_store},
     upstream::Upstream,
 };
@@ -145,9 +146,9 @@ async fn a_log_holds_no_more_than_twice_the_quota_and_ends_with_its_counters() {
         take(&store, charge(costing(7, limit)), At::Now).await;
     }
     let log = "rl:{test:p:192.0.2.1}:3600:log";
-    // One member says since when it is whole.
+    // Three members say of which time it is whole.
     let members: usize = client.zcard(log).expect("a log");
-    assert_eq!(members, 2 * 5 + 1);
+    assert_eq!(members, 2 * 5 + 3);
     let ttl: u64 = client.pttl(log).expect("a time to live");
     assert!((3_600_000..=7_200_000).contains(&ttl), "{ttl} ms");
     let told = take(&store, peek(limit), At::Now).await;
@@ -225,6 +226,179 @@ async fn the_largest_cost_of_the_largest_quota_fits_one_call() {
     };
     store.give_back(&[unit]).await.expect("an answer");
     assert_eq!(take(&store, limit, at(0)).await.exact, Some(0));
+}
+
+#[tokio::test]
+async fn units_charged_past_a_log_pause_the_comparison_until_it_is_whole_again() {
+    let server = RedisServer::start();
+    let store = server.store();
+    let plain = demand("p", 1, "10/1m");
+    let exact = async |elapsed_ms| take(&store, audited(plain), at(elapsed_ms)).await.exact;
+    assert_eq!(exact(0).await, Some(0));
+    // By a proxy without an audit, or with another sample.
+    take(&store, plain, at(1_000)).await;
+    assert_eq!(exact(2_000).await, None, "two are counted, one is logged");
+    assert_eq!(exact(61_999).await, None);
+    assert_eq!(exact(62_000).await, Some(1), "that of 61,999");
+}
+
+#[tokio::test]
+async fn a_log_tells_the_truth_or_nothing_whatever_happens_to_it_and_its_counters() {
+    let server = RedisServer::start();
+    let (store, mut client) = (server.store(), server.client());
+    let mut random = Random::new(7);
+    let (mut told, mut silent) = (0, 0);
+    for who in 0..40 {
+        let plain = demand("p", who, "20/1m");
+        let twin = Demand {
+            policy: "twin",
+            ..plain
+        };
+        let mut now = 0;
+        // What was admitted and not given back, when, and whether its counter was lost.
+        let mut admitted = Vec::<(Timestamp, bool)>::new();
+        for step in 0..150 {
+            // Mostly forth; a store's clock may also be set back.
+            now += random.below(4_000);
+            if random.below(40) == 0 {
+                now = now.saturating_sub(random.below(90_000));
+            }
+            let demand = match random.below(12) {
+                0 => plain,
+                _ => audited(costing(1 + random.below(3) as u32, plain)),
+            };
+            let bare = Demand {
+                audited: false,
+                policy: twin.policy,
+                ..demand
+            };
+            let decision = take(&store, demand, at(now)).await;
+            let other = take(&store, bare, at(now)).await;
+            assert_eq!(
+                (decision.allowed, decision.counts),
+                (other.allowed, other.counts),
+                "{who} {step}"
+            );
+            if demand.audited {
+                let minute = decision.now.as_millis().saturating_sub(60_000);
+                let window = Timestamp::from_millis(minute + 1)..=decision.now;
+                let within = admitted
+                    .iter()
+                    .filter(|(moment, _)| window.contains(moment));
+                let (lost, kept): (Vec<_>, Vec<_>) =
+                    within.copied().partition(|(_, is_lost)| *is_lost);
+                // What log and counter have both lost makes no difference between them.
+                let truths = [lost.len() + kept.len(), kept.len()].map(|units| Some(units as u64));
+                assert!(
+                    decision.exact.is_none() || truths.contains(&decision.exact),
+                    "{who} {step}: {:?}, not one of {truths:?}",
+                    decision.exact
+                );
+                told += u32::from(decision.exact.is_some());
+                silent += u32::from(decision.exact.is_none());
+            }
+            if decision.charged {
+                let units = demand.cost.units();
+                if random.below(8) == 0 {
+                    let charged_at = decision.now;
+                    let back = [demand, bare].map(|demand| GiveBack { demand, charged_at });
+                    for unit in back {
+                        store.give_back(&[unit]).await.expect("an answer");
+                    }
+                } else {
+                    admitted.extend((0..units).map(|_| (decision.now, false)));
+                }
+            }
+            match random.below(60) {
+                0 => {
+                    for demand in [demand, bare] {
+                        store.forget(&[demand], at(now)).await.expect("an answer");
+                    }
+                    admitted.clear();
+                }
+                1..3 => {
+                    let mut keys: Vec<String> = client
+                        .keys(format!("rl:{{test:p:192.0.2.{who}}}:*"))
+                        .expect("keys");
+                    keys.sort();
+                    let lost = random.below(keys.len().max(1) as u64) as usize;
+                    if let Some(lost) = keys.get(lost) {
+                        let twin = lost.replace(":p:", ":twin:");
+                        let _: () = client.del(&[lost, &twin]).expect("OK");
+                        for (moment, is_lost) in &mut admitted {
+                            *is_lost |= lost.ends_with(&(moment.as_millis() / 60_000).to_string());
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(told > 1_000 && silent > 1_000, "{told} {silent}");
+}
+
+/// Within one window the estimate is exact: a decision that was wrong would be one that is none.
+#[tokio::test]
+async fn what_redis_evicts_makes_no_misjudgement() {
+    for policy in ["allkeys-random", "allkeys-lru", "volatile-ttl"] {
+        let server = RedisServer::start_with(&["--maxmemory-policy", policy]);
+        let (store, mut client) = (server.store(), server.client());
+        maxmemory(&mut client, Some(600_000));
+        let (mut told, mut random) = (0, Random::new(11));
+        for _ in 0..1_000 {
+            let who = random.below(40) as u8;
+            let cost = 1 + random.below(200) as u32;
+            let limit = audited(costing(cost, demand("p", who, "500/366d")));
+            // What can not be evicted at once is refused.
+            let Ok(decisions) = take_group(&store, &[limit], At::Now).await else {
+                continue;
+            };
+            let decision = decisions[0];
+            let judgement = decision.judgement();
+            assert!(
+                judgement.is_none_or(|judgement| judgement == Judgement::Correct),
+                "{policy}: {decision:?}"
+            );
+            told += u32::from(judgement.is_some());
+        }
+        assert!(told > 50, "{policy}: {told}");
+        let evicted = stat(&mut client, "stats", "evicted_keys:");
+        assert!(evicted > 10, "{policy}: {evicted}");
+    }
+}
+
+#[tokio::test]
+async fn where_memory_runs_out_counter_and_log_are_charged_or_neither() {
+    let server = RedisServer::start();
+    let (store, mut client) = (server.store(), server.client());
+    let (mut refused, mut random) = (0, Random::new(13));
+    for turn in 0..200 {
+        // Some calls begin below it and end beyond.
+        maxmemory(&mut client, Some(random.below(60_000) as i64 - 30_000));
+        let (who, cost) = (random.below(5) as u8, 1 + random.below(400) as u32);
+        let limit = audited(costing(cost, demand("p", who, "10000/366d")));
+        let reply = take_group(&store, &[limit], At::Now).await;
+        refused += u32::from(reply.is_err());
+        maxmemory(&mut client, None);
+        let found = take(&store, peek(limit), At::Now).await;
+        assert_eq!(found.exact, Some(found.counts.current), "turn {turn}");
+    }
+    assert!((20..180).contains(&refused), "{refused}");
+}
+
+/// Bytes beyond those in use; `None` is no bound.
+fn maxmemory(client: &mut redis::Connection, more: Option<i64>) {
+    let bytes = more.map_or(0, |more| more + stat(client, "memory", "used_memory:"));
+    redis::cmd("CONFIG")
+        .arg(&["SET", "maxmemory", &bytes.to_string()])
+        .exec(client)
+        .expect("OK");
+}
+
+fn stat(client: &mut redis::Connection, section: &str, name: &str) -> i64 {
+    let info: String = redis::cmd("INFO").arg(section).query(client).expect("text");
+    let line = info.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|number| number.parse().ok()).expect(name)
 }
 
 #[tokio::test]

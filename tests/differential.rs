@@ -122,7 +122,7 @@ impl Run {
             _ => u32::MAX - self.random.below(3) as u32,
         };
         let mut demand = costing(units, demand(policy, who, self.random.one_of(&LIMITS)));
-        demand.audited = who == 0 && demand.limit.quota() <= MAX_AUDITED_QUOTA;
+        demand.audited = who != 0 && demand.limit.quota() <= MAX_AUDITED_QUOTA;
         match self.random.below(8) {
             0 => peek(demand),
             1 => charge(demand),
@@ -182,6 +182,8 @@ struct Log {
     units: Vec<u64>,
     /// After it, no unit is missing.
     since: Option<i128>,
+    /// What the counters of the last charge's window and of the one before held after it.
+    remembered: HashMap<u64, u64>,
     /// The moments of every unit that was ever charged.
     all: Vec<u64>,
     /// When something was charged.
@@ -189,32 +191,59 @@ struct Log {
 }
 
 impl Log {
-    fn exact(&self, from: i128, counted: u64) -> Option<u64> {
-        let is_after = |moment: &&u64| i128::from(**moment) > from;
-        let is_complete = match self.since {
-            Some(since) => since <= from,
-            None => counted == 0,
+    /// `None` where something was charged or lost without it.
+    fn whole_since(&self, demand: &Demand<'_>, now: Timestamp, counts: Counts) -> Option<i128> {
+        let number = demand.limit.window().position(now).number;
+        let remembered = |number: Option<u64>| {
+            let found = number.and_then(|number| self.remembered.get(&number));
+            found.copied().unwrap_or(0)
         };
+        let alike = remembered(Some(number)) == counts.current
+            && remembered(number.checked_sub(1)) == counts.previous;
+        alike.then(|| self.since.unwrap_or(from(demand, now)))
+    }
+
+    fn exact(&self, demand: &Demand<'_>, now: Timestamp, counts: Counts) -> Option<u64> {
+        let from = from(demand, now);
+        let since = self.whole_since(demand, now, counts)?;
+        let is_after = |moment: &&u64| i128::from(**moment) > from;
         let all = self.all.iter().filter(is_after).count();
         let found = self.units.iter().filter(is_after).count();
-        is_complete.then(|| {
+        (since <= from).then(|| {
             assert_eq!(found, all, "a unit is missing, or one too many");
             found as u64
         })
     }
 
-    fn add(&mut self, demand: &Demand<'_>, now: Timestamp, counted: u64) {
+    fn add(&mut self, demand: &Demand<'_>, now: Timestamp, counts: Counts) {
+        let position = demand.limit.window().position(now);
         let moment = demand.limit.window().moment_of(now);
         let from = from(demand, now);
-        self.units.retain(|unit| i128::from(*unit) > from);
-        let began = if counted == 0 { from } else { moment.into() };
-        self.since = Some(self.since.unwrap_or(began).max(from));
-        let most = 2 * usize::try_from(demand.limit.quota()).expect("small");
-        let units = usize::try_from(demand.cost.units()).expect("32 bits");
-        let added = units.min(most.saturating_sub(self.units.len()));
+        let units = demand.cost.units();
+        let mut since = if let Some(since) = self.whole_since(demand, now, counts) {
+            self.units.retain(|unit| i128::from(*unit) > from);
+            since.max(from)
+        } else {
+            let newest = self.units.iter().map(|unit| i128::from(*unit)).max();
+            self.units.clear();
+            newest
+                .max(self.since)
+                .max(Some(moment.into()))
+                .expect("a moment")
+        };
+        let most = 2 * demand.limit.quota();
+        let added = units.min(most.saturating_sub(self.units.len() as u64));
         if added < units {
-            self.since = self.since.max(Some(moment.into()));
+            since = since.max(moment.into());
         }
+        self.since = Some(since);
+        let current = (position.number, counts.current + units);
+        let previous = position
+            .number
+            .checked_sub(1)
+            .map(|number| (number, counts.previous));
+        self.remembered = [current].into_iter().chain(previous).collect();
+        let added = usize::try_from(added).expect("twice a small quota");
         self.units.resize(self.units.len() + added, moment);
         // Those that a full log did not take lie before what it can tell of.
         self.all.resize(self.all.len() + added, moment);
@@ -236,7 +265,8 @@ impl Log {
 /// The moment up to which units have left the trailing window.
 fn from(demand: &Demand<'_>, now: Timestamp) -> i128 {
     let window = demand.limit.window();
-    i128::from(window.moment_of(now)) - i128::from(window.length())
+    // Before the epoch there was nothing.
+    (i128::from(window.moment_of(now)) - i128::from(window.length())).max(-1)
 }
 
 impl Model {
@@ -257,8 +287,7 @@ impl Model {
                 let mut decision = decide(demand.algorithm, demand.limit, counts, demand.cost, now);
                 if demand.audited {
                     let log = self.logs.entry(counter(demand)).or_default();
-                    let counted = counts.current + counts.previous;
-                    decision.exact = log.exact(from(demand, now), counted);
+                    decision.exact = log.exact(demand, now, counts);
                 }
                 decision
             })
@@ -274,8 +303,7 @@ impl Model {
                 *self.counters.entry(key).or_default() += demand.cost.units();
                 if demand.audited {
                     let log = self.logs.entry(counter(demand)).or_default();
-                    let counts = decision.counts;
-                    log.add(demand, now, counts.current + counts.previous);
+                    log.add(demand, now, decision.counts);
                 }
             }
         }
@@ -286,11 +314,16 @@ impl Model {
         for GiveBack { demand, charged_at } in charged {
             let window = demand.limit.window();
             let number = window.position(*charged_at).number;
+            let mut taken = 0;
             if let Some(units) = self.counters.get_mut(&(counter(demand), number)) {
-                *units = units.saturating_sub(demand.cost.units());
+                taken = demand.cost.units().min(*units);
+                *units -= taken;
             }
             let log = self.logs.get_mut(&counter(demand));
             if let Some(log) = log.filter(|_| demand.audited) {
+                if let Some(remembered) = log.remembered.get_mut(&number) {
+                    *remembered = remembered.saturating_sub(taken);
+                }
                 log.give_back(window.moment_of(*charged_at), demand.cost.units());
             }
         }
