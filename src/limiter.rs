@@ -196,9 +196,7 @@ impl Limiter {
         let cache = self.denials.as_ref().filter(|_| intent == Intent::Take);
         let denials = cache.map_or_else(SmallVec::new, |cache| {
             // What the store does not decide, its logs know nothing of.
-            let unaudited = enforced
-                .iter()
-                .filter(|asked| !self.audits(asked.identifier));
+            let unaudited = enforced.iter().filter(|asked| !self.has_a_log(asked));
             cache.denials(unaudited, started)
         });
         let verdict =
@@ -475,7 +473,13 @@ impl Limiter {
         demands.collect()
     }
 
-    /// Whether decisions on this identifier are compared with an exact log.
+    /// Whether decisions on this identifier by any of this policy's limits are compared with an exact log.
+    fn has_a_log(&self, asked: &Asked) -> bool {
+        let mut limits = self.policies.limits(asked).iter();
+        limits.any(|named| can_be_audited(named.limit)) && self.audits(asked.identifier)
+    }
+
+    /// Whether decisions on this identifier, by limits that can be audited, are compared with an exact log.
     fn audits(&self, identifier: Identifier) -> bool {
         let sample = self.audit.as_ref();
         sample.is_some_and(|sample| sample.includes(identifier))

@@ -465,6 +465,27 @@ async fn audited_clients_always_go_to_the_store_and_each_decision_is_counted() {
 }
 
 #[tokio::test]
+async fn where_no_limit_can_be_audited_the_denial_cache_goes_on_to_deny() {
+    let server = RedisServer::start();
+    let (app, _upstream) = App::with_upstream(&format!(
+        "store: {{url: \"{}\", budget: 10s, denial_cache: 60s}}\naudit: {{sample: 1}}\n\
+         policies: [{{name: p, identifier: [client_ip], cost: 10001, limits: [10001/366d]}}]\n",
+        server.url()
+    ));
+    app.store_decides().await;
+    for expected in [200, 429, 429, 429] {
+        assert_eq!(app.ask("/", &[]).await.0, expected);
+    }
+    let denied = |by: &str| {
+        format!(
+            "slidegate_decisions_total{{decided_by=\"{by}\",decision=\"deny\",mode=\"enforce\",plan=\"\",policy=\"p\"}}"
+        )
+    };
+    app.metric_becomes(&denied("store"), 1.0).await;
+    app.metric_becomes(&denied("denial_cache"), 2.0).await;
+}
+
+#[tokio::test]
 async fn without_an_audit_there_is_no_log_and_no_series_that_says_that_all_is_well() {
     let server = RedisServer::start();
     let (app, _upstream) = App::with_upstream(&format!(
