@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use redis::Commands as _;
+use serde_json::Value;
 use slidegate::{
     clock::Clock,
     policy::{Client, IdentifierHasher},
@@ -485,6 +486,58 @@ async fn where_no_limit_can_be_audited_the_denial_cache_goes_on_to_deny() {
     app.metric_becomes(&denied("denial_cache"), 2.0).await;
 }
 
+/// Within one window the estimate is exact: a decision that was wrong would be one that is none.
+#[tokio::test]
+async fn reloads_that_change_limits_and_the_audit_make_no_misjudgement() {
+    let (server, upstream) = (RedisServer::start(), Upstream::start());
+    let yaml = |sample: u32, limits: &str| {
+        format!(
+            "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: 10s}}\naudit: {{sample: {sample}}}\n\
+             policies: [{{name: p, identifier: [client_ip], limits: [{limits}]}}]\n",
+            upstream.address,
+            server.url()
+        )
+    };
+    let app = App::start(&yaml(1, "20/366d"));
+    app.store_decides().await;
+    for (sample, limits, statuses, compared) in [
+        (1, "20/366d", &[200, 200, 200][..], 3.0),
+        // The log has more than twice of that.
+        (1, "1/366d", &[429, 429], 2.0),
+        (1, "30/366d", &[200, 200], 2.0),
+        (0, "30/366d", &[200, 200], 0.0),
+        // Two are missing in the log.
+        (1, "7/366d", &[429, 429], 0.0),
+        (1, "30/366d", &[200, 200], 0.0),
+        // The other window has a log that is whole.
+        (1, "30/366d, 12/365d", &[200, 200], 2.0),
+        (1, "30/366d, 2/365d", &[429], 1.0),
+    ] {
+        app.reload(&yaml(sample, limits)).await;
+        let told = async |outcome: &str| {
+            let series =
+                format!("slidegate_audit_decisions_total{{outcome=\"{outcome}\",policy=\"p\"}}");
+            app.metric(&series).await
+        };
+        let before = if sample == 1 {
+            told("correct").await
+        } else {
+            0.0
+        };
+        for status in statuses {
+            assert_eq!(app.ask("/", &[]).await.0, *status, "{limits}");
+        }
+        if sample == 1 {
+            assert_eq!(told("correct").await - before, compared, "{limits}");
+            assert_eq!(
+                told("false_allow").await + told("false_deny").await,
+                0.0,
+                "{limits}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn without_an_audit_there_is_no_log_and_no_series_that_says_that_all_is_well() {
     let server = RedisServer::start();
@@ -527,4 +580,31 @@ async fn an_audit_that_redis_forbids_is_told_and_fails_no_decision() {
     .await;
     let keys: Vec<String> = server.client().keys("*:log").expect("keys");
     assert_eq!(keys, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_decision_near_its_limit_is_told_with_what_its_log_says() {
+    let (server, upstream) = (RedisServer::start(), Upstream::start());
+    let binary = Binary::start(&format!(
+        "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: 10s}}\naudit: {{sample: 1}}\n\
+         log: {{format: json}}\n{POLICY}",
+        upstream.address,
+        server.url()
+    ));
+    for _ in 0..6 {
+        reqwest::get(binary.url("/")).await.expect("a response");
+    }
+    let mut exact = Value::Null;
+    eventually("the line", async || {
+        let lines = binary.log();
+        let mut lines = lines
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let line =
+            lines.find(|line| line["fields"]["message"] == "A decision fell near its limit.");
+        line.inspect(|line| exact = line["fields"]["exact"].clone())
+            .is_some()
+    })
+    .await;
+    assert_eq!(exact, 5);
 }
