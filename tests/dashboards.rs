@@ -1,4 +1,4 @@
-//! The dashboard and the alert rules, against a real Prometheus that scrapes two proxies while everything happens
+//! The dashboard and the alert rules, against a real Prometheus that scrapes three proxies while everything happens
 //! to them that can.
 
 use std::{
@@ -34,6 +34,12 @@ policies:
   - {name: shut, match: {path: [/shut]}, identifier: [constant], limits: [1000/366d], failure_mode: deny}
 ";
 
+/// A window that turns while the test looks.
+const AUDITED: &str = "
+audit: {sample: 1}
+policies: [{name: bursts, identifier: [constant], cost: 20, limits: [20/1s]}]
+";
+
 /// What Prometheus remembers of these proxies: nobody was denied, nor near a limit.
 const PAST: [&str; 4] = [
     "slidegate_build_info{job=\"slidegate\",instance=\"before\"} 1",
@@ -45,31 +51,33 @@ const PAST: [&str; 4] = [
 #[tokio::test]
 async fn every_panel_and_every_alert_tells_something_when_everything_happens_that_can() {
     let (mut redis, upstream) = (RedisServer::start(), Upstream::start());
-    let yaml = |budget: &str, limit: &str| {
+    let servers = |budget: &str| {
         format!(
-            "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: {budget}, denial_cache: 1m}}\n{}",
+            "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: {budget}, denial_cache: 1m}}\n",
             upstream.address,
-            redis.url(),
-            POLICIES.replace("LIMIT", limit)
+            redis.url()
         )
     };
+    let yaml = |budget: &str, limit: &str| servers(budget) + &POLICIES.replace("LIMIT", limit);
     // One waits for Redis as long as anyone may, the other gives it up soon.
     let (patient, hasty) = (yaml("10s", "20"), yaml("100ms", "20"));
     let (lowered, faulty) = (yaml("10s", "19"), yaml("10s", "none"));
     let (patient, hasty) = (App::start(&patient), App::start(&hasty));
-    let proxies = [&patient, &hasty];
+    let audited = App::start(&(servers("10s") + AUDITED));
+    let proxies = [&patient, &hasty, &audited];
     let rules = dashboards().join("alerts.yaml");
     let targets = proxies.map(|proxy| proxy.metrics);
     let started = now();
     let prometheus = Prometheus::start(&targets, &rules, &PAST).await;
-    eventually("both are scraped before anything happens", async || {
-        prometheus.now("count(slidegate_build_info)").await == Some(2.0)
+    eventually("all are scraped before anything happens", async || {
+        prometheus.now("count(slidegate_build_info)").await == Some(3.0)
     })
     .await;
 
     for proxy in proxies {
         proxy.store_decides().await;
     }
+    bursts_are_misjudged(&audited).await;
     near_and_past_limits(&patient).await;
     patient.reload(&lowered).await;
     until(
@@ -82,7 +90,7 @@ async fn every_panel_and_every_alert_tells_something_when_everything_happens_tha
     responses_that_matter(&patient).await;
     redis_is_slow(&redis, &patient, &hasty, &prometheus).await;
     redis_goes_amid_a_request(&mut redis, &patient, &upstream).await;
-    for proxy in proxies {
+    for proxy in [&patient, &hasty] {
         redis_is_away(proxy).await;
     }
 
@@ -111,6 +119,21 @@ async fn every_panel_and_every_alert_tells_something_when_everything_happens_tha
     }
     assert_eq!(silent, Vec::<String>::new());
     every_alert_is_on_its_way(&prometheus).await;
+}
+
+/// A request takes all of a window. What is a window old still weighs in the estimate until the next window ends.
+async fn bursts_are_misjudged(proxy: &App) {
+    let wrong = "slidegate_audit_decisions_total{outcome=\"false_deny\",policy=\"bursts\"}";
+    eventually(
+        "more misjudged than what the alert takes for chance",
+        async || {
+            for _ in 0..10 {
+                get(proxy, "/", "a", 1).await;
+            }
+            proxy.metric(wrong).await >= 15.0
+        },
+    )
+    .await;
 }
 
 /// Denied by Redis and by what it told, in shadow, near the limit in each band that there is without a lowered limit.
@@ -225,7 +248,7 @@ async fn every_alert_is_on_its_way(prometheus: &Prometheus) {
         })
     })
     .await;
-    assert!(rules.len() >= 6, "{} rules", rules.len());
+    assert!(rules.len() >= 7, "{} rules", rules.len());
     for rule in rules {
         for alert in rule["alerts"].as_array().expect("it tells") {
             let words = alert["annotations"].as_object().expect("words");

@@ -56,8 +56,13 @@ fn shape(exposition: &str) -> String {
 
 #[tokio::test]
 async fn every_series_is_there_at_zero_before_the_first_event_and_named_as_documented() {
-    let upstream = Upstream::start();
-    let app = App::start(&yaml(&upstream, ""));
+    let (redis, upstream) = (RedisServer::start(), Upstream::start());
+    let audited = format!(
+        "store: {{url: \"{}\"}}\naudit: {{sample: 0.01}}\n",
+        redis.url()
+    );
+    let app = App::start(&yaml(&upstream, &audited));
+    app.store_decides().await;
     let exposition = app.metrics().await;
     agrees("tests/snapshots/exposition.txt", &shape(&exposition));
     for line in exposition
