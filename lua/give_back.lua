@@ -11,11 +11,11 @@ for place = 1, #ARGV / 2 do
     fault = type(done) == 'table' and done.err or nil
   end
   if moment ~= '' then
-    -- What the log remembers of the counter stays what that holds.
-    local remembered = 'counted-' .. match(KEYS[key], '%d+$')
+    local number = match(KEYS[key], '%d+$')
     key = key + 1
     if taken and taken > 0 and not fault then
-      try('ZADD', KEYS[key], 'XX', 'INCR', format('%.0f', taken), remembered)
+      -- What the log remembers of the counter stays what that holds.
+      try('ZADD', KEYS[key], 'XX', 'INCR', format('%.0f', taken), number)
     end
     -- The highest serials, so that those left have no gap. The log's own member is none of them.
     local found = try('ZRANGE', KEYS[key], moment, moment, 'BYSCORE', 'REV', 'LIMIT', 0, units + 1)

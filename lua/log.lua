@@ -3,14 +3,15 @@
 
 -- A member that is no unit. Its score is a moment: of all after it, the log has every unit.
 local SINCE = 'since'
--- The score of a counter that holds nothing. Below all moments, so that none is taken for a unit.
+-- Two more are named by a window's number, and remember what its counter held: their score is so far below this,
+-- and so below all moments.
 local NONE = -1
 -- Two values each, and a Lua function takes fewer than 8,000.
 local UNITS_AT_ONCE = 1000
 
 -- Whether the call has such an identifier: else none of this is made.
 local audited = ARGV[2] == 'audit'
-local fault, remembered, whole_since, logged, add_to_log
+local fault, read_log, add_to_log
 
 if audited then
   -- The text of what pcall caught.
@@ -18,42 +19,36 @@ if audited then
     return type(caught) == 'table' and caught.err or tostring(caught)
   end
 
-  -- A member that is no unit either: it remembers what the counter of a window held, by a score so far below -1.
-  function remembered(number)
-    return format('counted-%.0f', number)
+  -- What the log of the window of this number tells at `moment`, beside its counters: `since`, the moment after
+  -- which it has every unit, none if they do not hold what it remembers of them; and if it can tell, `exact`, the
+  -- units admitted in the `length` up to `moment`. Where neither counters nor log are, no unit can be missing.
+  function read_log(key, moment, length, number, current, previous)
+    local log = {
+      key = key, moment = moment, from = max(moment - length, NONE), current = current, previous = previous,
+      number = number, before = format('%.0f', number - 1),
+    }
+    local found = call('ZMSCORE', key, SINCE, number, log.before)
+    if current == NONE - (tonumber(found[2]) or NONE) and previous == NONE - (tonumber(found[3]) or NONE) then
+      log.since = tonumber(found[1]) or log.from
+      log.exact = log.since <= log.from and call('ZCOUNT', key, format('(%.0f', log.from), '+inf')
+    end
+    return log
   end
 
-  -- The moment after which the log has every unit; nothing where the counters of the windows do not hold what
-  -- it remembers of them, so that some was charged or lost without it. Where neither is, none can be missing.
-  function whole_since(key, from, number, current, previous)
-    local found = call('ZMSCORE', key, SINCE, remembered(number), remembered(number - 1))
-    local alike = current == NONE - (tonumber(found[2]) or NONE)
-      and previous == NONE - (tonumber(found[3]) or NONE)
-    return alike and (tonumber(found[1]) or from)
-  end
-
-  -- The units admitted in the `length` up to `moment`, or nothing where the log cannot tell.
-  function logged(key, moment, length, current, previous)
-    local from, number = max(moment - length, NONE), floor(moment / length)
-    local since = whole_since(key, from, number, current, previous)
-    return since and since <= from and call('ZCOUNT', key, format('(%.0f', from), '+inf')
-  end
-
-  -- Adds units admitted at `moment`, drops those that have left, and sets the time to live. A log that has
-  -- `most` units takes no more, and cannot tell until these have left.
-  function add_to_log(key, moment, length, current, previous, units, most, expire, time)
-    local from, number = max(moment - length, NONE), floor(moment / length)
-    local since = whole_since(key, from, number, current, previous)
-    if since then
-      since = max(since, from)
-      call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', from))
+  -- Adds units admitted at the moment at which the log was read, drops those that have left, and sets the time to
+  -- live. A log that has `most` units takes no more, and cannot tell until these have left.
+  function add_to_log(log, units, most, expire, time)
+    local key, moment, since = log.key, log.moment, nil
+    if log.since then
+      since = max(log.since, log.from)
+      call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', log.from))
     else
       -- A clock may have been set back: what it had of later moments goes too.
       since = max(moment, tonumber(call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]) or moment)
       call('DEL', key)
     end
-    call('ZADD', key, format('%.0f', since), SINCE, format('%.0f', NONE - current - units), remembered(number),
-      format('%.0f', NONE - previous), remembered(number - 1))
+    call('ZADD', key, format('%.0f', since), SINCE, format('%.0f', NONE - log.current - units), log.number,
+      format('%.0f', NONE - log.previous), log.before)
     call(expire, key, time)
     local room = most + 3 - call('ZCARD', key)
     if units > room then

@@ -21,8 +21,8 @@ local seconds = floor(now / 1000)
 
 -- `reply` is complete up to `filled`; the next group starts at KEYS[key] and ARGV[arg].
 local reply, filled = { now }, 1
--- By the place of a log in KEYS: the time in its window's unit, and how long the window is.
-local moments, lengths = audited and {}, audited and {}
+-- What logs tell, by their place in KEYS.
+local logs = audited and {}
 local key, arg, last = 1, 3, #ARGV
 
 while arg <= last do
@@ -60,10 +60,10 @@ while arg <= last do
     end
     reply[place + 1], reply[place + 2], reply[place + 3] = allowed and 1 or 0, current, previous
     if audited and ARGV[a + 6] == 'audit' then
-      local done, exact = pcall(logged, KEYS[k + 2], moment, length, current, previous)
-      moments[k + 2], lengths[k + 2] = moment, length
+      local done, log = pcall(read_log, KEYS[k + 2], moment, length, ARGV[a + 5], current, previous)
+      logs[k + 2] = done and log
       reply[place + 1] = reply[place + 1] + HAS_EXACT
-      reply[place + 4] = done and (exact or UNKNOWN) or fault(exact)
+      reply[place + 4] = done and (log.exact or UNKNOWN) or fault(log)
       k, place = k + 1, place + 1
     end
     k, a, place = k + 2, a + FIELDS, place + 3
@@ -91,13 +91,15 @@ while arg <= last do
           break
         end
         if is_audited then
-          local added, why = pcall(add_to_log, KEYS[k + 2], moments[k + 2], lengths[k + 2],
-            reply[place + 2], reply[place + 3], tonumber(cost), 2 * ARGV[a + 2],
-            expire, format('%.0f', expiry_base + expiry_scale * ARGV[a + 3]))
+          local log, added, why = logs[k + 2], false, nil
+          if log then
+            added, why = pcall(add_to_log, log, tonumber(cost), 2 * ARGV[a + 2],
+              expire, format('%.0f', expiry_base + expiry_scale * ARGV[a + 3]))
+          end
           if not added then
-            -- No log rather than one with a gap, or without an end.
+            -- No log rather than one with a gap, or without an end. It tells why it was not read, or not added to.
             try('DEL', KEYS[k + 2])
-            reply[place + 4] = fault(why)
+            reply[place + 4] = log and fault(why) or reply[place + 4]
           end
         end
       end
