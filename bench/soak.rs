@@ -7,6 +7,8 @@
 mod audit;
 #[path = "soak/compare.rs"]
 mod compare;
+#[path = "soak/counting.rs"]
+mod counting;
 #[path = "soak/crowd.rs"]
 mod crowd;
 #[path = "soak/load.rs"]
@@ -15,6 +17,8 @@ mod load;
 mod report;
 #[path = "soak/scenarios.rs"]
 mod scenarios;
+#[path = "soak/script.rs"]
+mod script;
 #[path = "soak/support.rs"]
 mod support;
 #[path = "soak/system.rs"]

@@ -119,7 +119,8 @@ pub fn others(answers: &Answers) -> f64 {
     (answers.count() - answers.with(200..201)) as f64
 }
 
-fn median(values: &mut [f64]) -> f64 {
+/// The middle one.
+pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

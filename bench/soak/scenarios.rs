@@ -15,9 +15,11 @@ use slidegate::{
 
 use super::{
     audit::audit,
+    counting::counting,
     crowd::crowd,
     load::{Answers, Load, Plan},
     report::{Bound, Report, millis},
+    script::script,
     support::{
         binary::Binary,
         cluster::Cluster,
@@ -35,7 +37,7 @@ use super::{
 
 type Scenario = fn(&Scale, &mut Report);
 
-pub const ALL: [(&str, Scenario); 9] = [
+pub const ALL: [(&str, Scenario); 11] = [
     ("kill", kill),
     ("stop", stop),
     ("fail-over", fail_over),
@@ -44,6 +46,8 @@ pub const ALL: [(&str, Scenario); 9] = [
     ("million", million),
     ("crowd", crowd),
     ("audit", audit),
+    ("script", script),
+    ("counting", counting),
     ("flat", flat),
 ];
 
