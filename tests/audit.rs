@@ -539,6 +539,27 @@ async fn reloads_that_change_limits_and_the_audit_make_no_misjudgement() {
 }
 
 #[tokio::test]
+async fn who_is_forgotten_has_no_log_either() {
+    let server = RedisServer::start();
+    let (app, _upstream) = App::with_upstream(&format!(
+        "store: {{url: \"{}\", budget: 10s}}\naudit: {{sample: 1}}\n\
+         policies: [{{name: p, identifier: [client_ip], limits: [5/366d, 9/365d]}}]\n",
+        server.url()
+    ));
+    app.store_decides().await;
+    app.ask("/", &[]).await;
+    let keys = || -> usize {
+        let keys: Vec<String> = server.client().keys("rl:*").expect("keys");
+        keys.len()
+    };
+    assert_eq!(keys(), 4);
+    let url = format!("http://{}/identifiers/127.0.0.1", app.admin);
+    let deleted = reqwest::Client::new().delete(url).send().await;
+    assert_eq!(deleted.expect("it answers").status(), 200);
+    assert_eq!(keys(), 0);
+}
+
+#[tokio::test]
 async fn without_an_audit_there_is_no_log_and_no_series_that_says_that_all_is_well() {
     let server = RedisServer::start();
     let (app, _upstream) = App::with_upstream(&format!(
