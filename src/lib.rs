@@ -33,3 +33,4 @@ pub mod proxy;
 pub mod ratelimit;
 pub mod server;
 pub mod store;
+pub mod upstream;

@@ -14,7 +14,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("clock", &["ratelimit"]),
     ("policy", &["ratelimit"]),
     ("store", &["bounded_log", "clock", "policy", "ratelimit"]),
-    ("metrics", &["policy", "ratelimit", "store"]),
+    ("upstream", &[]),
+    ("metrics", &["policy", "ratelimit", "store", "upstream"]),
     (
         "limiter",
         &[
@@ -37,6 +38,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "policy",
             "ratelimit",
             "server",
+            "upstream",
         ],
     ),
     ("observe", &["limiter", "metrics", "server"]),
@@ -66,6 +68,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "ratelimit",
             "server",
             "store",
+            "upstream",
         ],
     ),
     (
@@ -88,6 +91,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         "cli",
         &[
             "app", "clock", "config", "explain", "held", "limiter", "policy", "server", "store",
+            "upstream",
         ],
     ),
 ];
@@ -95,6 +99,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 /// Which crates the pure rooms may name besides std: none that waits, reads a clock or speaks HTTP/1.
 const PURE_CRATES: &[(&str, &[&str])] = &[
     ("ratelimit", &["thiserror"]),
+    ("upstream", &["rustls", "thiserror", "x509_parser"]),
     (
         "policy",
         &[
