@@ -24,7 +24,7 @@ use crate::{
     proxy::{
         Gateway, Origin, Rules,
         response::Responder,
-        upstream::{Failure, Upstream},
+        upstream::{Failure, NO_AUTHORITIES, Upstreams},
     },
     server::{self, BindError, Readiness, RunningWorker, ServerSettings, Stop, Worker},
     store::{MemoryStore, RedisStore, Store},
@@ -127,21 +127,27 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     };
     background.spawn(logs.clone().keep_folding());
     let settings = config.server.clone();
-    let upstream = Arc::new(Upstream::new(config.upstream.clone()));
-    // So that the first requests find it. A name server that is away delays the start, and no more.
-    control.block_on(upstream.resolve_within(FIRST_RESOLUTION));
-    let resolving = upstream.clone();
-    background.spawn(async move {
-        resolving.tell_if_unreachable().await;
-        resolving.keep_resolving().await;
-    });
+    let upstreams = upstreams(&mut config, None, &metrics);
+    // So that the first requests find them. A name server that is away delays the start, and no more.
+    control.block_on(upstreams.resolve_within(FIRST_RESOLUTION));
+    upstreams.start(&background);
 
     let readiness = Readiness::default();
     let values = config.values.clone();
     let admin_token = config.admin_token;
-    let rules = Arc::new(ArcSwap::from_pointee(rules(config, Arc::new(limiter))));
+    let rules = Arc::new(ArcSwap::from_pointee(rules(
+        config,
+        Arc::new(limiter),
+        upstreams,
+    )));
     let reloads = ReloadStatus::default();
-    let reloader = Reloader::new(rules.clone(), values, metrics.clone(), reloads.clone());
+    let reloader = Reloader::new(
+        rules.clone(),
+        values,
+        metrics.clone(),
+        reloads.clone(),
+        background,
+    );
     let admin = HttpServer::new_app(Admin {
         rules: rules.clone(),
         store: store.clone(),
@@ -151,7 +157,6 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     });
     let gateway = Gateway {
         rules,
-        upstream,
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         failures,
@@ -230,19 +235,21 @@ pub fn limiter(
 /// What a configuration says about requests, on counters that are new and nobody else's. Connects to nothing.
 pub fn rules_on_empty_counters(mut config: Config) -> Rules {
     let clock = Clock::system();
+    let metrics = Arc::new(Metrics::new());
+    let upstreams = upstreams(&mut config, None, &metrics);
     let limiter = Limiter::new(
         policies(&mut config),
         Store::Memory(MemoryStore::new(config.memory, clock.clone())),
         MemoryStore::new(config.memory, clock.clone()),
         &config.limiter,
-        Arc::new(Metrics::new()),
+        metrics,
         clock,
     );
-    rules(config, Arc::new(limiter))
+    rules(config, Arc::new(limiter), upstreams)
 }
 
-/// What a configuration says about requests, decided on by `limiter`.
-fn rules(config: Config, limiter: Arc<Limiter>) -> Rules {
+/// What a configuration says about requests, decided on by `limiter` and sent to `upstreams`.
+fn rules(config: Config, limiter: Arc<Limiter>, upstreams: Upstreams) -> Rules {
     let origin = Origin {
         fingerprint: config.values.fingerprint(),
         settings: config.shown.0,
@@ -252,7 +259,15 @@ fn rules(config: Config, limiter: Arc<Limiter>) -> Rules {
         clients: config.clients,
         responder: Responder::new(config.responses, limiter.policies()),
         limiter,
+        upstreams,
     }
+}
+
+/// Takes the upstreams out of a configuration, to be started; those that are as they were `before` go on.
+fn upstreams(config: &mut Config, before: Option<&Upstreams>, metrics: &Metrics) -> Upstreams {
+    let settings = std::mem::take(&mut config.upstreams);
+    let routes = std::mem::take(&mut config.routes);
+    Upstreams::new(settings, routes, before, metrics)
 }
 
 /// Takes the policies out of a configuration.
@@ -357,6 +372,7 @@ fn pingora_settings() -> ServerConf {
     ServerConf {
         upstream_keepalive_pool_size: UPSTREAM_POOL,
         max_retries: MOST_ATTEMPTS,
+        ca_file: Some(NO_AUTHORITIES.to_owned()),
         ..ServerConf::default()
     }
 }
@@ -364,7 +380,7 @@ fn pingora_settings() -> ServerConf {
 /// Between two looks at what has only been counted.
 const BETWEEN_FOLDS: Duration = Duration::from_secs(1);
 
-/// How long a start waits for the upstream's name to be resolved.
+/// How long a start, or a reload, waits for the names of upstreams to be resolved.
 const FIRST_RESOLUTION: Duration = Duration::from_secs(1);
 
 /// Idle upstream connections a worker keeps: a pool smaller than the concurrency costs a handshake per

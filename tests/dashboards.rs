@@ -17,7 +17,7 @@ use crate::support::{
     prometheus::{Prometheus, now, promtool},
     redis::{RedisServer, eventually},
     snapshot::agrees,
-    upstream::Upstream,
+    upstream::{Nobody, Upstream},
     wire::Wire,
 };
 
@@ -45,10 +45,13 @@ const PAST: [&str; 4] = [
 #[tokio::test]
 async fn every_panel_and_every_alert_tells_something_when_everything_happens_that_can() {
     let (mut redis, upstream) = (RedisServer::start(), Upstream::start());
+    // Every request finds its way past it.
+    let gone = Nobody::new();
     let yaml = |budget: &str, limit: &str| {
         format!(
-            "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: {budget}, denial_cache: 1m}}\n{}",
+            "upstream: {{addresses: [\"{}\", \"{}\"]}}\nstore: {{url: \"{}\", budget: {budget}, denial_cache: 1m}}\n{}",
             upstream.address,
+            gone.address,
             redis.url(),
             POLICIES.replace("LIMIT", limit)
         )

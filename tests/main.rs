@@ -41,4 +41,5 @@ mod startup;
 mod store_conformance;
 mod support;
 mod upstream;
+mod upstreams;
 mod valkey;

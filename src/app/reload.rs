@@ -5,9 +5,9 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::{runtime::Handle, sync::mpsc};
 
-use super::{Config, policies, rules};
+use super::{Config, FIRST_RESOLUTION, policies, rules, upstreams};
 use crate::{
     config::{ConfigError, Values, needs_restart},
     metrics::{Metrics, Reload},
@@ -26,6 +26,8 @@ pub(super) struct Reloader {
     in_force: Values,
     metrics: Arc<Metrics>,
     status: ReloadStatus,
+    /// Where what runs beside requests does.
+    background: Handle,
 }
 
 impl Reloader {
@@ -35,6 +37,7 @@ impl Reloader {
         values: Values,
         metrics: Arc<Metrics>,
         status: ReloadStatus,
+        background: Handle,
     ) -> Self {
         metrics.configured(&values.fingerprint());
         let reloader = Self {
@@ -43,6 +46,7 @@ impl Reloader {
             in_force: values,
             metrics,
             status,
+            background,
         };
         reloader.tell(None);
         reloader
@@ -96,7 +100,12 @@ impl Reloader {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        self.rules.store(Arc::new(rules(config, Arc::new(limiter))));
+        let upstreams = upstreams(&mut config, Some(&before.upstreams), &self.metrics);
+        self.background
+            .block_on(upstreams.resolve_within(FIRST_RESOLUTION));
+        upstreams.start(&self.background);
+        let rules = rules(config, Arc::new(limiter), upstreams);
+        self.rules.store(Arc::new(rules));
 
         let changed = told(&self.in_force.changed(&values));
         self.in_force = values;

@@ -21,6 +21,7 @@ use crate::{
     clock::Clock,
     config::{Config, ConfigError, Environment, LogSettings, Watch},
     server::Stop,
+    upstream::UpstreamSettings,
 };
 
 /// Serves the configuration at `path` until a signal.
@@ -37,7 +38,9 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
     }
     let Listeners { proxy, metrics, .. } = &listeners;
     if let (Ok(proxy), Ok(metrics)) = (proxy.local_addr(), metrics.local_addr()) {
-        tracing::info!(%proxy, %metrics, upstream = config.upstream.address, "Serving.");
+        let upstreams = config.upstreams.iter();
+        let upstream: Vec<_> = upstreams.map(UpstreamSettings::told).collect();
+        tracing::info!(%proxy, %metrics, upstream = upstream.join(", "), "Serving.");
     }
     let world = World {
         configs: reread(path.to_owned(), watch, asked).map_err(AppError::from)?,

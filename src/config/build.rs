@@ -30,7 +30,7 @@ use crate::{
 pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let server = listeners::read(root);
     let admin_token = listeners::admin_token(root, &server);
-    let upstream = root.section("upstream", |section| upstream::read(section, &server));
+    let upstreams = upstream::read(root, &server);
     let store = root.section("store", store::read);
     let identity = root.section("identity", identity::read).unwrap_or_default();
     let responses = root.section("responses", responses::read);
@@ -46,12 +46,14 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
 
     let store = store?;
     let policies = policies?;
+    let upstreams = upstreams?;
     let audited = audit.as_ref().is_some_and(Option::is_some);
     let warnings = warnings::of(&policies, apply, &lists, &store, &identity, audited);
     Some(Config {
         server,
         admin_token,
-        upstream: upstream??,
+        upstreams: upstreams.all,
+        routes: upstreams.routes,
         redis: store.redis,
         memory: store.memory,
         limiter: LimiterSettings {

@@ -33,6 +33,11 @@ impl<'a> Field<'a> {
         matches!(self.node.value, Value::List(_))
     }
 
+    /// Whether it is a single value, for a setting that may be one or something else.
+    pub fn is_word(&self) -> bool {
+        matches!(self.node.value, Value::Word { .. })
+    }
+
     /// Whether it is a list of nothing.
     pub fn is_empty_list(&self) -> bool {
         matches!(&self.node.value, Value::List(items) if items.is_empty())

@@ -228,6 +228,15 @@ impl<'a> Section<'a> {
         self.reading.value(&self.path, "{}", Told::Change);
     }
 
+    /// Remembers what the file at `key` holds, and that it is looked at like the configuration's own: another content
+    /// is another configuration. Nothing of it is kept but a hash, nor told.
+    pub fn note_file(&self, key: &str, file: &path::Path, content: &[u8]) {
+        let digest = blake3::hash(content).to_hex();
+        let path = self.path.key(key).key("content");
+        self.reading.value(&path, &digest, Told::Secret);
+        self.reading.note_files(vec![file.to_owned()]);
+    }
+
     /// Which setting this is.
     pub fn path(&self) -> &Path {
         &self.path

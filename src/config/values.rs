@@ -92,7 +92,7 @@ pub fn needs_restart(path: &str) -> bool {
     AT_START.iter().any(|root| within(root)) && !AT_ONCE.iter().any(|root| within(root))
 }
 
-const AT_START: [&str; 9] = [
+const AT_START: [&str; 8] = [
     "admin_listen",
     "admin_token",
     "listen",
@@ -101,7 +101,6 @@ const AT_START: [&str; 9] = [
     "shutdown",
     "store",
     "threads",
-    "upstream",
 ];
 
 /// Of those, what is about decisions and not about the store.
@@ -143,12 +142,7 @@ mod tests {
 
     #[test]
     fn sockets_threads_and_connections_need_a_restart_and_decisions_do_not() {
-        for path in [
-            "listen",
-            "store.url",
-            "store.cluster.addresses[0]",
-            "upstream.address",
-        ] {
+        for path in ["listen", "store.url", "store.cluster.addresses[0]"] {
             assert!(needs_restart(path), "{path}");
         }
         for path in [
@@ -156,6 +150,9 @@ mod tests {
             "store.denial_cache",
             "listener",
             "identity.secret",
+            "upstream.address",
+            "upstreams.web.address",
+            "routes[0].path",
         ] {
             assert!(!needs_restart(path), "{path}");
         }
