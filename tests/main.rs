@@ -41,5 +41,7 @@ mod startup;
 mod store_conformance;
 mod support;
 mod upstream;
+mod upstream_h2;
+mod upstream_tls;
 mod upstreams;
 mod valkey;

@@ -228,13 +228,28 @@ impl<'a> Section<'a> {
         self.reading.value(&self.path, "{}", Told::Change);
     }
 
-    /// Remembers what the file at `key` holds, and that it is looked at like the configuration's own: another content
-    /// is another configuration. Nothing of it is kept but a hash, nor told.
-    pub fn note_file(&self, key: &str, file: &path::Path, content: &[u8]) {
-        let digest = blake3::hash(content).to_hex();
+    /// What `read` finds in the file that `key` names, which is watched like the configuration's own from now on: another
+    /// content is another configuration. Nothing of it is kept but a hash, nor told. `None` if `key` is absent or at
+    /// fault, or files are not looked into.
+    pub fn content<E>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&path::Path) -> Result<Vec<u8>, E>,
+    ) -> Option<Vec<u8>>
+    where
+        Rejected: From<E>,
+    {
+        let reading = self.reading;
+        let mut content = None;
+        self.file(key, |path| {
+            reading.note_files(vec![path.to_owned()]);
+            read(path).map(|read| content = Some(read))
+        });
+        let content = content?;
         let path = self.path.key(key).key("content");
-        self.reading.value(&path, &digest, Told::Secret);
-        self.reading.note_files(vec![file.to_owned()]);
+        let digest = blake3::hash(&content).to_hex();
+        reading.value(&path, &digest, Told::Secret);
+        Some(content)
     }
 
     /// Which setting this is.

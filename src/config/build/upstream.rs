@@ -159,18 +159,9 @@ fn tls(section: &mut Section<'_>, addresses: &[Address]) -> Option<Option<TlsSet
                 "verifies a certificate, and the path of a unix socket is no name for one";
             section.conflict_here(problem, Some("write server_name: app.internal into it"));
         }
-        let mut whole = true;
-        let mut pem = |section: &mut Section<'_>, key, look: Look| {
-            let mut content = None;
-            let path = section.file(key, |path| look(path).map(|pem| content = Some(pem)));
-            whole &= path.is_some() || !section.has(key);
-            let content: Vec<u8> = content?;
-            section.note_file(key, &path?, &content);
-            Some(content)
-        };
-        let ca = pem(section, "ca", files::certificates);
-        let chain = pem(section, "certificate", files::certificates);
-        let key = pem(section, "key", files::key);
+        let ca = section.content("ca", files::certificates);
+        let chain = section.content("certificate", files::certificates);
+        let key = section.content("key", files::key);
         for (one, other) in [("certificate", "key"), ("key", "certificate")] {
             if section.has(one) && !section.has(other) {
                 let problem =
@@ -184,7 +175,7 @@ fn tls(section: &mut Section<'_>, addresses: &[Address]) -> Option<Option<TlsSet
         let client = chain.zip(key).map_or(Some(None), |(chain, key)| {
             usable(section, "key", certificates::client(&chain, &key)).map(Some)
         });
-        whole.then_some(TlsSettings {
+        Some(TlsSettings {
             server_name,
             ca: ca?,
             client: client?,
@@ -316,9 +307,6 @@ fn routes(root: &mut Section<'_>, names: &[String]) -> Option<Routes> {
     }
     (routes.len() == given).then(|| Routes::new(routes))
 }
-
-/// Reads a file in PEM.
-type Look = fn(&std::path::Path) -> Result<Vec<u8>, files::UnusableFile>;
 
 /// What the file at `key` was read into; `None` if it is at fault.
 fn usable<T>(

@@ -3,14 +3,17 @@
 //! Its traps: a server name that is empty switches verification off; the CA is no part of what connections are
 //! reused by; a peer that is made of a host name resolves it on the spot, and panics.
 
-use std::sync::{
-    Arc, LazyLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use pingora::{Error, ErrorType, upstreams::peer::HttpPeer};
 use pingora_core::{
-    protocols::tls::CaType,
+    protocols::{TcpKeepalive, tls::CaType},
     utils::tls::{CertKey, WrappedX509, parse_x509},
 };
 
@@ -73,6 +76,15 @@ impl Identity {
         options.read_timeout = Some(settings.read_timeout);
         options.write_timeout = Some(settings.write_timeout);
         options.idle_timeout = Some(settings.idle_timeout);
+        // A machine that is gone without a word: many requests share an HTTP/2 connection, and each would wait in vain
+        // for as long as the system repeats what it sent, a quarter of an hour. Pings of HTTP/2 would tell sooner, but
+        // gRPC servers take these for abuse.
+        options.tcp_keepalive = matches!(target.socket, Socket::Tcp(_)).then_some(TcpKeepalive {
+            idle: KEEPALIVE,
+            interval: KEEPALIVE,
+            count: 3,
+            user_timeout: settings.write_timeout,
+        });
         match settings.http {
             Http::One => options.set_http_version(1, 1),
             Http::Two => {
@@ -106,3 +118,6 @@ static MOZILLAS: LazyLock<Arc<CaType>> = LazyLock::new(|| {
 
 /// What most servers grant; Pingora opens another connection beyond.
 const MOST_STREAMS: usize = 100;
+
+/// From the last word of a connection to the first question whether anybody is there, and from one to the next.
+const KEEPALIVE: Duration = Duration::from_secs(10);

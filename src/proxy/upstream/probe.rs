@@ -66,22 +66,21 @@ impl Upstream {
     /// Connects, and asks for `path` if there is one.
     async fn ask(&self, member: &Member, path: Option<&str>) -> Result<(), String> {
         let failed = |error: Box<pingora::Error>| error.to_string();
-        let peer = self.peer(member, false).map_err(failed)?;
-        // Each time by a connection of its own: it is given back to nobody.
+        let mut peer = self.peer(member, false).map_err(failed)?;
+        // Each time by a connection of its own: it is given back to nobody, and has no room for a second request.
+        peer.options.max_h2_streams = 1;
         let (mut session, _) = CONNECTOR.get_http_session(&*peer).await.map_err(failed)?;
         let Some(path) = path else {
             return Ok(());
         };
-        let host = self
-            .settings
-            .tls
-            .as_ref()
-            .and_then(|tls| tls.server_name.as_deref());
+        let host = self.settings.tls.as_ref();
+        let host = host.and_then(|tls| tls.server_name.as_deref());
         let host = match host.unwrap_or(&member.target.host) {
-            "" => "localhost",
-            host => host,
+            "" => "localhost".to_owned(),
+            address if address.contains(':') => format!("[{address}]"),
+            host => host.to_owned(),
         };
-        let head = head(host, path, &self.settings).map_err(failed)?;
+        let head = head(&host, path, &self.settings).map_err(failed)?;
         session.write_request_header(head).await.map_err(failed)?;
         session.finish_request_body().await.map_err(failed)?;
         session.read_response_header().await.map_err(failed)?;
