@@ -372,3 +372,26 @@ async fn readyz_tells_how_many_addresses_are_in_rotation_and_stays_ready() {
         "{told}"
     );
 }
+
+/// Requests may still be on their way to the one before, for hours if it is a WebSocket's.
+#[tokio::test]
+async fn what_is_told_of_an_upstream_is_of_the_one_in_force() {
+    let slow = Upstream::start();
+    let gone = Nobody::new();
+    let yaml = |address: std::net::SocketAddr, interval: &str| {
+        format!(
+            "upstream: {{address: \"{address}\", health_check: {{interval: {interval}, unhealthy_after: 1}}}}\n{POLICIES}"
+        )
+    };
+    let app = App::start(&yaml(slow.address, "100ms"));
+    let waiting = tokio::spawn(reqwest::get(app.url("/slow/60000")));
+    eventually("it is on its way", async || !slow.seen().is_empty()).await;
+    app.reload(&yaml(gone.address, "1h")).await;
+    app.metric_becomes(&addresses("unhealthy"), 1.0).await;
+    // The one before would be found well again and again.
+    for _ in 0..5 {
+        assert_eq!(get(&app, "x", "/").await.0, 502);
+        assert_eq!(app.metric(&addresses("unhealthy")).await, 1.0);
+    }
+    waiting.abort();
+}

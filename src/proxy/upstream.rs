@@ -58,7 +58,15 @@ pub struct Upstream {
     started: Instant,
     metrics: UpstreamMetrics,
     /// Held while what the metrics tell of its addresses is counted and set.
-    telling: Mutex<()>,
+    telling: Mutex<Telling>,
+}
+
+/// Whether the metrics of a name tell of this upstream, and not of one that has taken its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Telling {
+    #[default]
+    Yes,
+    No,
 }
 
 impl Upstreams {
@@ -80,6 +88,9 @@ impl Upstreams {
             })
         });
         let all: Vec<_> = all.collect();
+        let gone = before.iter().flat_map(|before| &before.all);
+        let gone = gone.filter(|kept| !all.iter().any(|one| Arc::ptr_eq(one, kept)));
+        gone.for_each(|kept| kept.retire());
         let names: Vec<&str> = all.iter().map(|kept| kept.upstream.name()).collect();
         metrics.keep_upstreams(&names);
         for kept in &all {
@@ -115,6 +126,14 @@ impl Upstreams {
                 AbortOnDropHandle::new(runtime.spawn(keeping))
             });
         }
+    }
+}
+
+impl Kept {
+    /// Requests that are on their way there end there; nobody else comes.
+    fn retire(&self) {
+        drop(self.running.lock().take());
+        *self.upstream.telling.lock() = Telling::No;
     }
 }
 
@@ -250,8 +269,10 @@ impl Upstream {
     }
 
     fn tell_standing(&self) {
-        let _telling = self.telling.lock();
-        self.metrics.stand(self.rotation.load().counts());
+        let telling = self.telling.lock();
+        if *telling == Telling::Yes {
+            self.metrics.stand(self.rotation.load().counts());
+        }
     }
 
     /// Keeps its addresses found and checked, for ever.
