@@ -178,7 +178,8 @@ impl ProxyHttp for Gateway {
         let way = state.way.as_mut();
         let way = way.ok_or_else(|| Error::explain(ErrorType::InternalError, "no route"))?;
         state.upstream_chosen = Some(clock::instant());
-        way.next_peer(session.is_upgrade_req())
+        let head = session.req_header();
+        way.next_peer(head.method.is_idempotent(), session.is_upgrade_req())
     }
 
     /// Nothing was sent: another address of the upstream may be tried.
@@ -278,11 +279,14 @@ impl ProxyHttp for Gateway {
                 can_reuse_downstream: false,
             };
         };
-        if let Some(way) = &state.way
-            && status.is_server_error()
-        {
-            let at = way.tried.last().map(|member| &**member);
-            self.failures.add(way.upstream.failure(at, status, error));
+        if status.is_server_error() {
+            self.failures.add(match &state.way {
+                Some(way) => {
+                    let at = way.tried.last().map(|member| &**member);
+                    way.upstream.failure(at, status, error)
+                }
+                None => upstream::Failure::before_any(status, error),
+            });
         }
         if let Some(verdict) = &mut state.verdict {
             state.rules.limiter.settle(verdict, status).await;
@@ -343,8 +347,8 @@ impl Way {
     }
 
     /// How the address is connected to whose turn it is for the next attempt.
-    fn next_peer(&mut self, upgrade: bool) -> pingora::Result<Box<HttpPeer>> {
-        let member = self.upstream.choose(self.turn, &self.tried)?;
+    fn next_peer(&mut self, repeats: bool, upgrade: bool) -> pingora::Result<Box<HttpPeer>> {
+        let member = self.upstream.choose(self.turn, &self.tried, repeats)?;
         let peer = self.upstream.peer(&member, upgrade);
         if !self.tried.is_empty() {
             self.upstream.metrics().retried();

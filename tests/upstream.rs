@@ -202,3 +202,36 @@ async fn the_head_of_a_response_is_not_kept_back_until_its_body_comes() {
     let second = response.chunk().await.expect("no error").expect("a chunk");
     assert_eq!(&second[..], b"rest");
 }
+
+/// The read timeout bounds answers; a connection that was upgraded has none to wait for.
+#[tokio::test]
+async fn a_websocket_may_be_silent_for_longer_than_an_answer_may_take() {
+    let (more, wait) = mpsc::channel::<()>();
+    let address = raw(move |mut stream| {
+        if !read_head(&mut stream) {
+            return;
+        }
+        let upgraded =
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        stream
+            .write_all(upgraded.as_bytes())
+            .expect("bytes are sent");
+        wait.recv().expect("the test goes on");
+        stream.write_all(b"at last").expect("bytes are sent");
+    });
+    let app = app(&address.to_string(), ", read_timeout: 50ms");
+    let slow = Upstream::start();
+    let timed = self::app(&slow.address.to_string(), ", read_timeout: 500ms");
+    let mut wire = Wire::open(app.proxy);
+    wire.send(
+        b"GET /chat HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
+    let head = wire.until("\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    // An answer that comes too late, by ten times what this upstream may take for one.
+    let late = reqwest::get(timed.url("/slow/60000")).await;
+    assert_eq!(late.expect("a response").status(), 504);
+    more.send(()).expect("the upstream waits");
+    assert_eq!(wire.until("at last"), "at last");
+}

@@ -234,3 +234,24 @@ async fn a_post_that_is_answered_by_garbage_was_sent_once() {
     assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
     assert_eq!(posts.load(Ordering::SeqCst), 1);
 }
+
+/// There is no way to hand it on; an upstream that knows none answers it as any other request.
+#[tokio::test]
+async fn a_websocket_is_not_asked_for_in_http_2() {
+    let upstream = echo().await;
+    let yaml =
+        format!("upstream: {{address: \"{upstream}\", http: 2, read_timeout: 5s}}\n{POLICIES}");
+    let app = crate::support::app::App::start(&yaml);
+    let answer = tokio::task::spawn_blocking(move || {
+        let answer = Wire::open(app.proxy)
+            .send(
+                b"GET /chat HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                  Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            )
+            .response();
+        drop(app);
+        answer
+    });
+    let answer = answer.await.expect("no panic");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}

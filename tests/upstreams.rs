@@ -376,22 +376,47 @@ async fn readyz_tells_how_many_addresses_are_in_rotation_and_stays_ready() {
 /// Requests may still be on their way to the one before, for hours if it is a WebSocket's.
 #[tokio::test]
 async fn what_is_told_of_an_upstream_is_of_the_one_in_force() {
-    let slow = Upstream::start();
-    let gone = Nobody::new();
-    let yaml = |address: std::net::SocketAddr, interval: &str| {
-        format!(
-            "upstream: {{address: \"{address}\", health_check: {{interval: {interval}, unhealthy_after: 1}}}}\n{POLICIES}"
-        )
+    let (slow, gone, mut nginx) = (Upstream::start(), Nobody::new(), Nginx::named("a"));
+    let yaml = |addresses: &str, check: &str| {
+        format!("upstream: {{addresses: [{addresses}], health_check: {{{check}}}}}\n{POLICIES}")
     };
-    let app = App::start(&yaml(slow.address, "100ms"));
-    let waiting = tokio::spawn(reqwest::get(app.url("/slow/60000")));
-    eventually("it is on its way", async || !slow.seen().is_empty()).await;
-    app.reload(&yaml(gone.address, "1h")).await;
+    let both = format!("\"{}\", \"{}\"", slow.address, nginx.address);
+    let app = App::start(&yaml(&both, "interval: 100ms, unhealthy_after: 1"));
+    let clients = [(); 2].map(|()| tokio::spawn(reqwest::get(app.url("/slow/60000"))));
+    eventually("one is on its way", async || !slow.seen().is_empty()).await;
+    let alone = format!("\"{}\"", gone.address);
+    app.reload(&yaml(&alone, "interval: 1h, unhealthy_after: 1"))
+        .await;
     app.metric_becomes(&addresses("unhealthy"), 1.0).await;
-    // The one before would be found well again and again.
-    for _ in 0..5 {
-        assert_eq!(get(&app, "x", "/").await.0, 502);
-        assert_eq!(app.metric(&addresses("unhealthy")).await, 1.0);
+
+    // The one before would have found out by the time that this one has.
+    let patient = yaml(&both, "interval: 100ms, unhealthy_after: 4");
+    let patient = App::start(&patient);
+    nginx.kill();
+    patient.metric_becomes(&addresses("unhealthy"), 1.0).await;
+    assert_eq!(app.metric(&addresses("in_rotation")).await, 0.0);
+    assert!(clients.iter().any(|client| !client.is_finished()));
+    for client in clients {
+        client.abort();
     }
-    waiting.abort();
+}
+
+#[tokio::test]
+async fn guesses_at_routes_can_be_counted_alone() {
+    let nginx = Nginx::named("a");
+    let app = App::start(&format!(
+        "upstreams: {{a: {{address: \"{}\"}}}}\nroutes: [{{path: /known/**, upstream: a}}]\n\
+         policies: [{{name: guesses, limits: [2/366d], charge_on: [404]}}]",
+        nginx.address
+    ));
+    for (path, status) in [
+        ("/known/1", 200),
+        ("/guess/1", 404),
+        ("/known/2", 200),
+        ("/guess/2", 404),
+        ("/guess/3", 429),
+        ("/known/3", 429),
+    ] {
+        assert_eq!(get(&app, "x", path).await.0, status, "{path}");
+    }
 }

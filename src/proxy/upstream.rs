@@ -180,7 +180,7 @@ impl Upstream {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Where the next attempt of a request goes that has been at `tried`.
+    /// Where the next attempt of a request goes that has been at `tried`, and `repeats` itself elsewhere if need be.
     ///
     /// # Errors
     /// If no address is known: its names were never resolved.
@@ -188,10 +188,12 @@ impl Upstream {
         &self,
         turn: usize,
         tried: &[Arc<Member>],
+        repeats: bool,
     ) -> pingora::Result<Arc<Member>> {
         let rotation = self.rotation.load();
         let eject = self.settings.eject.as_ref();
-        let chosen = rotation.choose(turn, tried, eject, clock::elapsed(self.started));
+        let now = clock::elapsed(self.started);
+        let chosen = rotation.choose(turn, tried, repeats, eject, now);
         chosen.ok_or_else(|| {
             let (name, addresses) = (self.name(), self.settings.told());
             let reason = format!("no address of upstream {name} is known: {addresses}");
@@ -254,7 +256,7 @@ impl Upstream {
         }
     }
 
-    /// That a request failed, to be told.
+    /// That a request failed on its way there, to be told.
     pub(super) fn failure(
         &self,
         member: Option<&Member>,

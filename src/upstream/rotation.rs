@@ -57,12 +57,14 @@ impl Rotation {
     /// Where the next attempt of a request goes that has been at `tried`; `None` if there is no address at all.
     ///
     /// `turn` is the request's own number, so that what other requests do does not send it where it was. The first
-    /// attempt may be the one that tries an ejected address again. Where no address is in rotation all are: one that
+    /// attempt may be the one that tries an ejected address again: at once if it can be repeated elsewhere (`repeats`),
+    /// else only when no such one has come for as long again. Where no address is in rotation all are: one that
     /// was given up wrongly is better than none.
     pub fn choose(
         &self,
         turn: usize,
         tried: &[Arc<Member>],
+        repeats: bool,
         eject: Option<&EjectSettings>,
         now: Duration,
     ) -> Option<Arc<Member>> {
@@ -73,7 +75,7 @@ impl Rotation {
             && let Some(rule) = eject
         {
             let mut members = self.members.iter();
-            let due = members.find(|member| member.standing.takes_trial(rule, now));
+            let due = members.find(|member| member.standing.takes_trial(rule, repeats, now));
             if due.is_some() {
                 return due.cloned();
             }
@@ -125,7 +127,7 @@ mod tests {
         };
         (0..requests)
             .map(|turn| {
-                let member = rotation.choose(turn, &[], Some(&RULE), now);
+                let member = rotation.choose(turn, &[], true, Some(&RULE), now);
                 member.and_then(place).expect("one of them")
             })
             .collect()
@@ -142,7 +144,7 @@ mod tests {
         for turn in 0..7 {
             let mut tried = Vec::new();
             for _ in 0..3 {
-                let next = rotation.choose(turn, &tried, Some(&RULE), Duration::ZERO);
+                let next = rotation.choose(turn, &tried, true, Some(&RULE), Duration::ZERO);
                 tried.push(next.expect("one of them"));
                 // Meanwhile.
                 chosen(&rotation, 5, Duration::ZERO);
@@ -152,7 +154,7 @@ mod tests {
             assert_eq!(tried.len(), 3);
             assert!(
                 rotation
-                    .choose(turn, &tried, None, Duration::ZERO)
+                    .choose(turn, &tried, true, None, Duration::ZERO)
                     .is_some(),
                 "all were tried: begin anew"
             );
@@ -187,14 +189,16 @@ mod tests {
         rotation.members()[1].standing.failed(&RULE, Duration::ZERO);
         let first = rotation.members()[0].clone();
         let later = Duration::from_secs(9);
-        let second = rotation.choose(0, &[first], Some(&RULE), later);
+        let second = rotation.choose(0, &[first], true, Some(&RULE), later);
         assert_eq!(
             second.map(|member| member.target.clone()),
             Some(rotation.members()[1].target.clone()),
             "there is no other"
         );
         assert!(
-            rotation.members()[1].standing.takes_trial(&RULE, later),
+            rotation.members()[1]
+                .standing
+                .takes_trial(&RULE, true, later),
             "and the trial is still to be had"
         );
     }
@@ -222,7 +226,7 @@ mod tests {
     fn an_upstream_without_addresses_has_no_next() {
         assert!(
             rotation(0)
-                .choose(3, &[], Some(&RULE), Duration::ZERO)
+                .choose(3, &[], true, Some(&RULE), Duration::ZERO)
                 .is_none()
         );
     }

@@ -93,11 +93,16 @@ impl Standing {
     }
 
     /// Whether it was ejected for long enough, and the caller is the one whose request tries it. Others are told
-    /// no until that one had as long again.
-    pub fn takes_trial(&self, rule: &EjectSettings, now: Duration) -> bool {
+    /// no until that one had as long again. A request that can not be repeated elsewhere would be lost where it fails,
+    /// so it has to wait twice as long: by then there are perhaps no others.
+    pub fn takes_trial(&self, rule: &EjectSettings, repeats: bool, now: Duration) -> bool {
         let out_until = self.out_until.load(Ordering::Relaxed);
+        let since = match repeats {
+            true => now,
+            false => now.saturating_sub(rule.lasts),
+        };
         out_until != 0
-            && out_until <= millis(now)
+            && out_until <= millis(since)
             && !self.unhealthy.load(Ordering::Relaxed)
             && self
                 .out_until
@@ -184,21 +189,37 @@ mod tests {
     #[test]
     fn one_request_at_a_time_tries_an_ejected_address_and_only_when_the_time_is_over() {
         let standing = ejected();
-        assert!(!standing.takes_trial(&RULE, at(1_999)));
-        assert!(standing.takes_trial(&RULE, at(2_000)));
-        assert!(!standing.takes_trial(&RULE, at(2_000)), "one does already");
-        assert!(!standing.takes_trial(&RULE, at(3_999)));
-        assert!(standing.takes_trial(&RULE, at(4_000)), "the first got lost");
-        assert!(!Standing::default().takes_trial(&RULE, at(9_000)));
+        assert!(!standing.takes_trial(&RULE, true, at(1_999)));
+        assert!(standing.takes_trial(&RULE, true, at(2_000)));
+        assert!(
+            !standing.takes_trial(&RULE, true, at(2_000)),
+            "one does already"
+        );
+        assert!(!standing.takes_trial(&RULE, true, at(3_999)));
+        assert!(
+            standing.takes_trial(&RULE, true, at(4_000)),
+            "the first got lost"
+        );
+        assert!(!Standing::default().takes_trial(&RULE, true, at(9_000)));
+    }
+
+    #[test]
+    fn a_request_that_can_not_be_repeated_tries_only_where_no_other_came() {
+        let standing = ejected();
+        assert!(!standing.takes_trial(&RULE, false, at(3_999)));
+        assert!(standing.takes_trial(&RULE, false, at(4_000)));
+        assert!(!standing.takes_trial(&RULE, true, at(5_999)));
+        assert!(standing.takes_trial(&RULE, true, at(6_000)));
+        assert!(!standing.takes_trial(&RULE, false, at(9_999)));
     }
 
     #[test]
     fn a_trial_that_fails_ejects_for_as_long_again_and_one_that_is_answered_ends_it() {
         let standing = ejected();
-        assert!(standing.takes_trial(&RULE, at(2_000)));
+        assert!(standing.takes_trial(&RULE, true, at(2_000)));
         assert!(!standing.failed(&RULE, at(2_500)), "it was ejected before");
-        assert!(!standing.takes_trial(&RULE, at(4_499)));
-        assert!(standing.takes_trial(&RULE, at(4_500)));
+        assert!(!standing.takes_trial(&RULE, true, at(4_499)));
+        assert!(standing.takes_trial(&RULE, true, at(4_500)));
         assert!(standing.answered());
         assert_eq!(standing.state(), State::InRotation);
         assert!(!standing.failed(&RULE, at(5_000)), "it begins anew");
@@ -231,7 +252,7 @@ mod tests {
         };
         let standing = ejected();
         assert!(standing.checked(&rule, false));
-        assert!(!standing.takes_trial(&RULE, at(9_000)));
+        assert!(!standing.takes_trial(&RULE, true, at(9_000)));
         assert!(standing.checked(&rule, true));
         assert_eq!(standing.state(), State::InRotation);
     }

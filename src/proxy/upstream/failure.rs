@@ -20,6 +20,11 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Of a request that was not on its way to an upstream yet.
+    pub(in crate::proxy) fn before_any(status: StatusCode, error: &Error) -> Self {
+        Self::new("", "", status, error)
+    }
+
     pub(super) fn new(upstream: &str, address: &str, status: StatusCode, error: &Error) -> Self {
         Self {
             upstream: upstream.into(),
