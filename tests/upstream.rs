@@ -154,6 +154,35 @@ async fn a_post_that_the_upstream_read_and_dropped_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn a_get_that_a_kept_connection_did_not_take_is_sent_by_a_new_one() {
+    let gets = Arc::new(AtomicUsize::new(0));
+    let counted = gets.clone();
+    let address = raw(move |mut stream| {
+        // As above; each connection answers but one.
+        for answers in [true, false] {
+            if !read_head(&mut stream) {
+                return;
+            }
+            counted.fetch_add(1, Ordering::SeqCst);
+            if answers {
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                    .expect("bytes are sent");
+            }
+        }
+    });
+    let app = app(&address.to_string(), "");
+    let mut wire = Wire::open(app.proxy);
+    for remaining in ["99", "98"] {
+        let response = wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").response();
+        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+        let told = format!("X-RateLimit-Remaining: {remaining}");
+        assert!(response.contains(&told), "charged once each: {response}");
+    }
+    assert_eq!(gets.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_is_no_server_error() {
     let upstream = Upstream::start();
     let app = app(&upstream.address.to_string(), "");

@@ -55,7 +55,12 @@ impl Upstream {
     /// `/status/503` answers that status, `/slow/500` waits so many milliseconds, `/limits` sends rate
     /// limit headers of its own, anything else is answered `ok`.
     pub fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Self::start_at("127.0.0.1:0")
+    }
+
+    /// The same at this address, where it is free.
+    pub fn start_at(address: &str) -> Self {
+        let listener = TcpListener::bind(address).expect("a free port");
         listener.set_nonblocking(true).expect("a listener");
         let address = listener.local_addr().expect("a bound listener");
         let seen = Arc::new(Mutex::new(Vec::new()));
