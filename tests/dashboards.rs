@@ -49,7 +49,9 @@ async fn every_panel_and_every_alert_tells_something_when_everything_happens_tha
     let gone = Nobody::new();
     let yaml = |budget: &str, limit: &str| {
         format!(
-            "upstream: {{addresses: [\"{}\", \"{}\"]}}\nstore: {{url: \"{}\", budget: {budget}, denial_cache: 1m}}\n{}",
+            "upstreams: {{app: {{addresses: [\"{0}\", \"{1}\"]}}, dead: {{address: \"{1}\"}}}}\n\
+             routes: [{{path: /dead, upstream: dead}}, {{upstream: app}}]\n\
+             store: {{url: \"{2}\", budget: {budget}, denial_cache: 1m}}\n{3}",
             upstream.address,
             gone.address,
             redis.url(),
@@ -133,6 +135,10 @@ async fn near_and_past_limits(proxy: &App) {
     for _ in 0..120 {
         let denied = get(proxy, "/", "known", 1).await;
         assert_eq!(denied, StatusCode::TOO_MANY_REQUESTS);
+    }
+    for _ in 0..120 {
+        let failed = get(proxy, "/dead", "a", 1).await;
+        assert_eq!(failed, StatusCode::BAD_GATEWAY);
     }
     let near_its_end = get(proxy, "/costly", "a", 1800).await;
     assert_eq!(near_its_end, StatusCode::OK);
@@ -228,7 +234,7 @@ async fn every_alert_is_on_its_way(prometheus: &Prometheus) {
         })
     })
     .await;
-    assert!(rules.len() >= 6, "{} rules", rules.len());
+    assert!(rules.len() >= 7, "{} rules", rules.len());
     for rule in rules {
         for alert in rule["alerts"].as_array().expect("it tells") {
             let words = alert["annotations"].as_object().expect("words");
