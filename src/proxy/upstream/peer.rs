@@ -121,3 +121,32 @@ const MOST_STREAMS: usize = 100;
 
 /// From the last word of a connection to the first question whether anybody is there, and from one to the next.
 const KEEPALIVE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::Address;
+
+    fn peer(address: &str, tls: Option<TlsSettings>) -> pingora::Result<Box<HttpPeer>> {
+        let address: Address = address.parse().expect("an address");
+        let target = address.target().expect("no name");
+        let mut settings = UpstreamSettings::at("app", vec![address]);
+        settings.tls = tls;
+        Identity::new(settings.tls.as_ref()).peer(&settings, &target)
+    }
+
+    #[test]
+    fn where_no_authority_is_configured_those_of_mozilla_are_trusted() {
+        let peer = peer("192.0.2.1:443", Some(TlsSettings::default())).expect("a peer");
+        let trusted = peer.options.ca.as_ref().expect("somebody");
+        assert!(trusted.len() > 100, "{}", trusted.len());
+        assert_eq!(peer.sni, "192.0.2.1");
+        assert!(peer.options.verify_cert && peer.options.verify_hostname);
+    }
+
+    #[test]
+    fn without_a_name_to_verify_nobody_is_connected_to() {
+        assert!(peer("unix:/run/app.sock", None).is_ok());
+        assert!(peer("unix:/run/app.sock", Some(TlsSettings::default())).is_err());
+    }
+}
