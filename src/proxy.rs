@@ -397,7 +397,7 @@ fn broke(kind: &ErrorType) -> bool {
 /// The status that an error is answered with; `None` if the client is gone.
 fn status_of(error: &Error) -> Option<StatusCode> {
     use ErrorType::{
-        ConnectTimedout, ConnectionClosed, HTTPStatus, ReadError, ReadTimedout,
+        ConnectTimedout, ConnectionClosed, HTTPStatus, InvalidHTTPHeader, ReadError, ReadTimedout,
         TLSHandshakeTimedout, WriteError, WriteTimedout,
     };
     match (error.esource(), error.etype()) {
@@ -413,7 +413,11 @@ fn status_of(error: &Error) -> Option<StatusCode> {
             None
         }
         (ErrorSource::Downstream, ReadTimedout) => Some(StatusCode::REQUEST_TIMEOUT),
-        (ErrorSource::Downstream, _) => Some(StatusCode::BAD_REQUEST),
+        // What HTTP/2 has no way to say is the second, such as a `Host` with a blank in it.
+        (ErrorSource::Downstream, _)
+        | (ErrorSource::Internal | ErrorSource::Unset, InvalidHTTPHeader) => {
+            Some(StatusCode::BAD_REQUEST)
+        }
         (ErrorSource::Internal | ErrorSource::Unset, _) => Some(StatusCode::INTERNAL_SERVER_ERROR),
     }
 }

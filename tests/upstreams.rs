@@ -420,3 +420,40 @@ async fn guesses_at_routes_can_be_counted_alone() {
         assert_eq!(get(&app, "x", path).await.0, status, "{path}");
     }
 }
+
+/// Else whoever sends them could empty the rotation.
+#[tokio::test]
+async fn requests_that_can_not_be_sent_on_are_no_failure_of_an_address() {
+    let (one, two) = (Upstream::start(), Upstream::start());
+    let h2 = [(); 2].map(|()| Nginx::start_with("http2", "location / { return 200; }"));
+    let app = App::start(&format!(
+        "upstreams: {{default: {{addresses: [\"{}\", \"{}\"]}}, h2: {{addresses: [\"{}\", \"{}\"], http: 2}}}}\n\
+         routes: [{{path: /h2, upstream: h2}}, {{upstream: default}}]\n{POLICIES}",
+        one.address, two.address, h2[0].address, h2[1].address
+    ));
+    for path in ["/", "/h2"] {
+        for fields in [
+            "Host: x\r\nConnection: X-Forwarded-For",
+            "Host: x\r\nConnection: Host",
+            "Host: a@b",
+            "Host: a b",
+            "Host: x\r\nTransfer-Encoding: gzip",
+            "Host: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked",
+            "Host: x\r\nUpgrade: h2c\r\nConnection: Upgrade",
+            "Host: x\r\nTE: gzip",
+        ] {
+            for _ in 0..8 {
+                let answer = Wire::open(app.proxy)
+                    .send(format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n0\r\n\r\n").as_bytes())
+                    .response();
+                let status = answer.split(' ').nth(1).unwrap_or_default().to_owned();
+                assert!(!status.starts_with('5'), "{path} {fields}: {answer}");
+            }
+            for upstream in ["default", "h2"] {
+                let series =
+                    format!("slidegate_upstream_ejections_total{{upstream=\"{upstream}\"}}");
+                assert_eq!(app.metric(&series).await, 0.0, "{path} {fields}");
+            }
+        }
+    }
+}
