@@ -25,7 +25,7 @@ use crate::{
     proxy::{
         Gateway, Origin, RequestBounds, Rules,
         response::Responder,
-        upstream::{Failure, Upstream},
+        upstream::{Failure, NO_AUTHORITIES, Upstreams},
     },
     server::{
         self, BindError, Bound, Bounds, Census, Guests, Listener, Opening, Readiness,
@@ -133,21 +133,21 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     };
     background.spawn(logs.clone().keep_folding());
     let settings = config.server.clone();
-    let upstream = Arc::new(Upstream::new(config.upstream.clone()));
-    // So that the first requests find it. A name server that is away delays the start, and no more.
-    control.block_on(upstream.resolve_within(FIRST_RESOLUTION));
-    let resolving = upstream.clone();
-    background.spawn(async move {
-        resolving.tell_if_unreachable().await;
-        resolving.keep_resolving().await;
-    });
+    let upstreams = upstreams(&mut config, None, &metrics);
+    // So that the first requests find them. A name server that is away delays the start, and no more.
+    control.block_on(upstreams.resolve_within(FIRST_RESOLUTION));
+    upstreams.start(&background);
 
     let readiness = Readiness::default();
     let values = config.values.clone();
     let requests = config.requests;
     let (networks, clients) = (config.hasher.clone(), config.clients.clone());
     let admin_token = config.admin_token;
-    let rules = Arc::new(ArcSwap::from_pointee(rules(config, Arc::new(limiter))));
+    let rules = Arc::new(ArcSwap::from_pointee(rules(
+        config,
+        Arc::new(limiter),
+        upstreams,
+    )));
     let reloads = ReloadStatus::default();
     let guests = Guests {
         bounds: settings.bounds,
@@ -159,7 +159,13 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
         )),
     };
     let openings: Vec<Opening> = settings.listen.iter().map(Opening::new).collect();
-    let mut reloader = Reloader::new(rules.clone(), values, metrics.clone(), reloads.clone());
+    let mut reloader = Reloader::new(
+        rules.clone(),
+        values,
+        metrics.clone(),
+        reloads.clone(),
+        background,
+    );
     reloader.keeps_identities(&settings.listen, &openings);
     let admin = HttpServer::new_app(Admin {
         rules: rules.clone(),
@@ -170,7 +176,6 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     });
     let gateway = Gateway {
         rules,
-        upstream,
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         failures,
@@ -259,19 +264,21 @@ pub fn limiter(
 /// What a configuration says about requests, on counters that are new and nobody else's. Connects to nothing.
 pub fn rules_on_empty_counters(mut config: Config) -> Rules {
     let clock = Clock::system();
+    let metrics = Arc::new(Metrics::new());
+    let upstreams = upstreams(&mut config, None, &metrics);
     let limiter = Limiter::new(
         policies(&mut config),
         Store::Memory(MemoryStore::new(config.memory, clock.clone())),
         MemoryStore::new(config.memory, clock.clone()),
         &config.limiter,
-        Arc::new(Metrics::new()),
+        metrics,
         clock,
     );
-    rules(config, Arc::new(limiter))
+    rules(config, Arc::new(limiter), upstreams)
 }
 
-/// What a configuration says about requests, decided on by `limiter`.
-fn rules(config: Config, limiter: Arc<Limiter>) -> Rules {
+/// What a configuration says about requests, decided on by `limiter` and sent to `upstreams`.
+fn rules(config: Config, limiter: Arc<Limiter>, upstreams: Upstreams) -> Rules {
     let origin = Origin {
         fingerprint: config.values.fingerprint(),
         settings: config.shown.0,
@@ -281,7 +288,15 @@ fn rules(config: Config, limiter: Arc<Limiter>) -> Rules {
         clients: config.clients,
         responder: Responder::new(config.responses, limiter.policies()),
         limiter,
+        upstreams,
     }
+}
+
+/// Takes the upstreams out of a configuration, to be started; those that are as they were `before` go on.
+fn upstreams(config: &mut Config, before: Option<&Upstreams>, metrics: &Metrics) -> Upstreams {
+    let settings = std::mem::take(&mut config.upstreams);
+    let routes = std::mem::take(&mut config.routes);
+    Upstreams::new(settings, routes, before, metrics)
 }
 
 /// Takes the policies out of a configuration.
@@ -405,6 +420,7 @@ fn pingora_settings() -> ServerConf {
     ServerConf {
         upstream_keepalive_pool_size: UPSTREAM_POOL,
         max_retries: MOST_ATTEMPTS,
+        ca_file: Some(NO_AUTHORITIES.to_owned()),
         ..ServerConf::default()
     }
 }
@@ -415,7 +431,7 @@ const BETWEEN_FOLDS: Duration = Duration::from_secs(1);
 /// Requests of HTTP/2 in flight on one connection: what RFC 9113 (6.5.2) has as the least to recommend.
 const STREAMS_PER_CONNECTION: u32 = 100;
 
-/// How long a start waits for the upstream's name to be resolved.
+/// How long a start, or a reload, waits for the names of upstreams to be resolved.
 const FIRST_RESOLUTION: Duration = Duration::from_secs(1);
 
 /// Idle upstream connections a worker keeps: a pool smaller than the concurrency costs a handshake per

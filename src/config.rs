@@ -39,10 +39,11 @@ use self::{section::NamedFiles, tree::Node, values::Told};
 use crate::{
     admin::AdminToken,
     limiter::{LimiterSettings, LineSettings},
-    policy::{Apply, ClientRule, Consumers, Gate, IdentifierHasher, Policy},
-    proxy::{RequestBounds, response::ResponseSettings, upstream::UpstreamSettings},
+    policy::{Apply, ClientRule, Consumers, Gate, IdentifierHasher, Policy, Routes},
+    proxy::{RequestBounds, response::ResponseSettings},
     server::ServerSettings,
     store::{MemorySettings, RedisSettings},
+    upstream::UpstreamSettings,
 };
 
 /// Everything that `config.yaml` says.
@@ -54,8 +55,10 @@ pub struct Config {
     pub requests: RequestBounds,
     /// What who asks the admin listener must show; `None` for nothing.
     pub admin_token: Option<AdminToken>,
-    /// Where requests go.
-    pub upstream: UpstreamSettings,
+    /// Where requests go; at least one.
+    pub upstreams: Vec<UpstreamSettings>,
+    /// Which go to which of them.
+    pub routes: Routes,
     /// Where counters live; `None` is this process's own memory.
     pub redis: Option<RedisSettings>,
     /// The memory store: the only one without Redis, else the one behind failure mode `local`.

@@ -5,13 +5,13 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use http::{HeaderName, HeaderValue, Method, Uri, header, request::Parts};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header, request::Parts};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     limiter::{Intent, LimitDecision, Outcome, Verdict},
     policy::{Asked, Client, Mode, Policy, PolicySet, RequestView, Standing},
-    proxy::{Rules, response::whole_seconds},
+    proxy::{Rules, response::whole_seconds, upstream::AmbiguousRoute},
     ratelimit::Wait,
 };
 
@@ -52,11 +52,14 @@ pub struct Explanation {
     pub peer_is_trusted: bool,
     /// `pass`, `denied`, `refused` or `unavailable`.
     pub outcome: &'static str,
-    /// Why it is refused or exempt, if it is.
+    /// Why it is refused, exempt or sent nowhere, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
     /// The status of slidegate's own answer; none where the upstream answers.
     pub status: Option<u16>,
+    /// The upstream that would answer, where one would.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
     /// The headers that slidegate adds or sends.
     pub headers: Vec<(String, String)>,
     /// Every policy, in configuration order.
@@ -152,6 +155,20 @@ pub async fn explain(rules: &Rules, question: &Question) -> Result<Explanation, 
             ("unavailable", Some(because.to_owned()))
         }
     };
+    let way = match rules.upstreams.route(&head) {
+        _ if outcome != "pass" => Way::default(),
+        Ok(Some(upstream)) => Way {
+            upstream: Some(upstream.name().to_owned()),
+            ..Way::default()
+        },
+        Ok(None) => Way::nowhere(StatusCode::NOT_FOUND, "no route is for it"),
+        Err(AmbiguousRoute) => Way::nowhere(
+            StatusCode::BAD_REQUEST,
+            "its path can be read in several ways, which lead to different upstreams",
+        ),
+    };
+    let because: Vec<_> = because.into_iter().chain(way.because).collect();
+    let status = way.status.or(preview.status);
     let standings = policies.standings(&view).into_iter().enumerate();
     Ok(Explanation {
         client: match view.client {
@@ -160,8 +177,9 @@ pub async fn explain(rules: &Rules, question: &Question) -> Result<Explanation, 
         },
         peer_is_trusted: view.peer_is_trusted,
         outcome,
-        because,
-        status: preview.status.map(|status| status.as_u16()),
+        because: (!because.is_empty()).then(|| because.join(", ")),
+        status: status.map(|status| status.as_u16()),
+        upstream: way.upstream,
         headers: headers.collect(),
         policies: standings
             .map(|(place, standing)| policy(policies, place, &standing, &verdict))
@@ -204,6 +222,24 @@ impl Question {
             return Err(QuestionError::Host);
         }
         Ok(request.into_parts().0)
+    }
+}
+
+/// Where a request would go that passes.
+#[derive(Default)]
+struct Way {
+    upstream: Option<String>,
+    status: Option<StatusCode>,
+    because: Option<String>,
+}
+
+impl Way {
+    fn nowhere(status: StatusCode, because: &str) -> Self {
+        Self {
+            upstream: None,
+            status: Some(status),
+            because: Some(because.to_owned()),
+        }
     }
 }
 

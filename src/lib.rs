@@ -7,10 +7,10 @@
 //! 3. [`policy`] says which policies ask about it and whom each counts, or that none does.
 //! 4. [`limiter`] asks the [`store`], which decides by [`ratelimit`] and charges all or nothing, in one call (in
 //!    a cluster one for each policy).
-//! 5. [`proxy`] sends it to the upstream, or answers 429, and tells the client its limits.
+//! 5. [`proxy`] sends it to an [`upstream`], or answers 429, and tells the client its limits.
 //! 6. [`metrics`] counts what happened; [`observe`] shows it.
 //!
-//! Read in this order: [`ratelimit`], [`policy`], [`store`], [`limiter`], [`proxy`], [`server`], [`config`],
+//! Read in this order: [`ratelimit`], [`policy`], [`store`], [`limiter`], [`upstream`], [`proxy`], [`server`], [`config`],
 //! [`app`], [`cli`]. Beside the way of a request: [`explain`], for operators by [`admin`].
 //!
 //! Dependencies point one way, in short `cli -> app -> proxy -> limiter -> {store, policy} -> ratelimit`; which
@@ -34,3 +34,4 @@ pub mod proxy;
 pub mod ratelimit;
 pub mod server;
 pub mod store;
+pub mod upstream;

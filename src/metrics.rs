@@ -5,13 +5,18 @@
 //! the path of a request nothing is looked up by label.
 
 mod policies;
+mod upstreams;
 
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 pub use policies::{PolicyCounts, PolicyMetrics};
+pub use upstreams::{UpstreamMetrics, UpstreamOutcome};
 
 use crate::store::{Health, StoreError};
 
@@ -38,6 +43,12 @@ pub struct Metrics {
     /// Connections of clients at this moment.
     pub connections: IntGauge,
     connections_ended: [IntCounter; Ended::ALL.len()],
+    upstream_requests: IntCounterVec,
+    upstream_retries: IntCounterVec,
+    upstream_ejections: IntCounterVec,
+    upstream_addresses: IntGaugeVec,
+    /// By name.
+    upstreams: Mutex<BTreeMap<Box<str>, UpstreamMetrics>>,
     /// From the choice of the upstream to the head of its response.
     pub upstream_duration: Histogram,
     /// From the head of a request to the decision on it; what a charge by response waits is not in it.
@@ -227,6 +238,26 @@ impl Metrics {
             "When a certificate that clients are shown ends, in seconds since 1970; file is its file in the configuration.",
             &["file"],
         );
+        let upstream_requests = register.counters(
+            "upstream_requests_total",
+            "Requests that were to go to an upstream, each once: answered by it, or not (502, 504), or left by the client.",
+            &["upstream", "outcome"],
+        );
+        let upstream_retries = register.counters(
+            "upstream_retries_total",
+            "Attempts after a request's first, to another address or by a new connection.",
+            &["upstream"],
+        );
+        let upstream_ejections = register.counters(
+            "upstream_ejections_total",
+            "Addresses left out for a while since requests failed there, each time.",
+            &["upstream"],
+        );
+        let upstream_addresses = register.gauges(
+            "upstream_addresses",
+            "Addresses of an upstream by what becomes of requests there; all get some where none is in rotation.",
+            &["upstream", "state"],
+        );
         register
             .gauges(
                 "build_info",
@@ -269,6 +300,11 @@ impl Metrics {
             connections: register.gauge("connections", "Connections of clients at this moment."),
             connections_ended: Ended::ALL
                 .map(|reason| connections_ended.with_label_values(&[reason.name()])),
+            upstream_requests,
+            upstream_retries,
+            upstream_ejections,
+            upstream_addresses,
+            upstreams: Mutex::default(),
             upstream_duration: register.histogram(
                 "upstream_duration_seconds",
                 "From the choice of the upstream to the head of its response.",
@@ -401,7 +437,7 @@ impl Register<'_> {
 }
 
 /// Labels whose values are not a closed set, and where they come from: never from a client.
-pub const OPEN_LABELS: [(&str, &str); 7] = [
+pub const OPEN_LABELS: [(&str, &str); 8] = [
     ("band", "neighbours in `near_limit.edges`"),
     ("file", "`listen[].tls.certificates[].certificate`"),
     (
@@ -416,6 +452,10 @@ pub const OPEN_LABELS: [(&str, &str); 7] = [
     (
         "source",
         "an entry of `policies[].identifier`, or `fallback`, the address for want of any",
+    ),
+    (
+        "upstream",
+        "a name in `upstreams`, or `default` where there is one `upstream`",
     ),
     ("version", "that of slidegate"),
 ];

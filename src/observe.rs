@@ -3,7 +3,8 @@
 //! - `GET /metrics`: Prometheus text format 0.0.4.
 //! - `GET /livez`: 200 as long as the process runs.
 //! - `GET /readyz`: 200 while new requests are welcome, else 503. It does not depend on Redis. Its text tells
-//!   which configuration is in force, and what became of the last reload.
+//!   which configuration is in force, what became of the last reload, and which upstreams have addresses that are not in
+//!   rotation: none of that makes a pod unready, since another one would find the same.
 
 use std::{fmt, sync::Arc};
 
@@ -132,7 +133,18 @@ impl Observatory {
         } else {
             (StatusCode::SERVICE_UNAVAILABLE, "not ready")
         };
-        text(status, &format!("{word}\n{}\n", self.reloads.get()))
+        let upstreams = self.metrics.upstreams_in_rotation().into_iter();
+        // Of those that are well there is nothing to say.
+        let troubled = upstreams.filter(|(_, well, all)| well < all || *all == 0);
+        let upstreams: String = troubled
+            .map(|(name, well, all)| {
+                format!("upstream {name}: {well} of {all} addresses in rotation\n")
+            })
+            .collect();
+        text(
+            status,
+            &format!("{word}\n{}\n{upstreams}", self.reloads.get()),
+        )
     }
 
     fn metrics(&self) -> Response<Vec<u8>> {

@@ -32,6 +32,7 @@ pub use identifier::{
     IdentifierSource, KeyTooLong, MAX_IDENTIFYING_VALUE, MAX_PARTS, MissingIdentifier,
     ParseIdentifierError, ParseIdentifierSourceError, Refusal,
 };
+pub use matching::route::{Routed, Routes};
 pub use matching::{
     Apply, Conditions, HeaderPattern, HostPattern, MatchRule, ParseHeaderPatternError,
     ParseHostPatternError,

@@ -13,23 +13,28 @@ use std::{
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::StatusCode;
+use http::{StatusCode, Version};
 use pingora::{
     Error, ErrorSource,
     ErrorType::{self, HTTPStatus},
     http::{RequestHeader, ResponseHeader},
     upstreams::peer::HttpPeer,
 };
-use pingora_proxy::{FailToProxy, ProxyHttp, Session};
+use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use smallvec::SmallVec;
 
-use self::{response::Responder, upstream::Upstream};
+use self::{
+    response::Responder,
+    upstream::{AmbiguousRoute, Upstream, Upstreams},
+};
 use crate::{
     bounded_log::FoldedLog,
     clock,
     limiter::{Intent, Limiter, Outcome, Verdict},
-    metrics::Metrics,
+    metrics::{Metrics, UpstreamOutcome},
     policy::{Client, ClientRule, RequestView},
     server::{Pace, Readiness},
+    upstream::Member,
 };
 
 /// The proxy in front of the upstream.
@@ -37,8 +42,6 @@ use crate::{
 pub struct Gateway {
     /// What a request is treated by. It keeps those that were in force when it came.
     pub rules: Arc<ArcSwap<Rules>>,
-    /// Where requests go.
-    pub upstream: Arc<Upstream>,
     /// What operators read.
     pub metrics: Arc<Metrics>,
     /// Whether new requests are welcome: if not, connections are not kept.
@@ -74,6 +77,8 @@ pub struct Rules {
     pub clients: ClientRule,
     /// Decides on requests.
     pub limiter: Arc<Limiter>,
+    /// Where requests go.
+    pub upstreams: Upstreams,
     /// What clients read.
     pub responder: Responder,
     /// What operators are told that all of it was made from.
@@ -98,13 +103,24 @@ pub struct RequestState {
     client: Client,
     peer_is_trusted: bool,
     verdict: Option<Verdict>,
-    /// The request's place in the turn of the upstream's addresses, once it has one.
-    turn: Option<usize>,
-    /// How often an address was chosen, and when last.
-    attempts: usize,
     /// How much of its body has come, in bytes.
     body: u64,
+    /// Where the request goes, once that is known.
+    way: Option<Way>,
+    /// When an address was chosen last.
     upstream_chosen: Option<Instant>,
+}
+
+/// Where a request goes.
+#[derive(Debug)]
+struct Way {
+    upstream: Arc<Upstream>,
+    /// Its place in the turn of the upstream's addresses.
+    turn: usize,
+    /// Where it has been, the last one last.
+    tried: SmallVec<[Arc<Member>; 2]>,
+    /// Whether what became of it there is counted.
+    is_counted: bool,
 }
 
 #[async_trait]
@@ -118,9 +134,8 @@ impl ProxyHttp for Gateway {
             client: Client::Unix,
             peer_is_trusted: false,
             verdict: None,
-            turn: None,
-            attempts: 0,
             body: 0,
+            way: None,
             upstream_chosen: None,
         }
     }
@@ -157,13 +172,27 @@ impl ProxyHttp for Gateway {
         self.metrics.request_added.observe(added.as_secs_f64());
 
         let passes = verdict.outcome == Outcome::Pass;
+        let verdict = state.verdict.insert(verdict);
         if !passes {
-            let (head, body) = state.rules.responder.refuse(&verdict, session.req_header());
+            let (head, body) = state.rules.responder.refuse(verdict, session.req_header());
             request::keep_if_the_rest_is_small(session);
             request::answer(session, head, body).await?;
+            return Ok(true);
         }
-        state.verdict = Some(verdict);
-        Ok(!passes)
+        let status = match state.rules.upstreams.route(session.req_header()) {
+            Ok(Some(upstream)) => {
+                state.way = Some(Way::to(upstream));
+                return Ok(false);
+            }
+            Ok(None) => StatusCode::NOT_FOUND,
+            Err(AmbiguousRoute) => StatusCode::BAD_REQUEST,
+        };
+        state.rules.limiter.settle(verdict, status).await;
+        let responder = &state.rules.responder;
+        let (head, body) = responder.fail(status, Some(verdict), Duration::ZERO);
+        request::keep_if_the_rest_is_small(session);
+        request::answer(session, head, body).await?;
+        Ok(true)
     }
 
     async fn upstream_peer(
@@ -171,13 +200,11 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         state: &mut RequestState,
     ) -> pingora::Result<Box<HttpPeer>> {
+        let way = state.way.as_mut();
+        let way = way.ok_or_else(|| Error::explain(ErrorType::InternalError, "no route"))?;
         state.upstream_chosen = Some(clock::instant());
-        let turn = *state.turn.get_or_insert_with(|| self.upstream.turn());
-        let peer = self
-            .upstream
-            .peer(turn, state.attempts, session.is_upgrade_req());
-        state.attempts += 1;
-        peer
+        let head = session.req_header();
+        way.next_peer(head.method.is_idempotent(), session.is_upgrade_req())
     }
 
     /// Nothing was sent: another address of the upstream may be tried.
@@ -188,7 +215,36 @@ impl ProxyHttp for Gateway {
         state: &mut RequestState,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        error.set_retry(state.attempts < self.upstream.addresses());
+        let Some(way) = &state.way else {
+            return error;
+        };
+        way.failed();
+        error.set_retry(way.tried.len() < way.upstream.addresses());
+        error
+    }
+
+    /// Sent again is only what may be sent twice: by a new connection where one that was kept did not take it, and
+    /// to another address, once, where a new one broke before there was an answer.
+    fn error_while_proxy(
+        &self,
+        _peer: &HttpPeer,
+        session: &mut Session,
+        mut error: Box<Error>,
+        state: &mut RequestState,
+        client_reused: bool,
+    ) -> Box<Error> {
+        let may_be_repeated = session.req_header().method.is_idempotent()
+            && !session.as_ref().retry_buffer_truncated();
+        let broke = *error.esource() == ErrorSource::Upstream && broke(error.etype());
+        match &state.way {
+            Some(way) if broke && !client_reused && !way.is_counted => {
+                way.failed();
+                let elsewhere = way.tried.len() == 1 && way.upstream.addresses() > 1;
+                error.set_retry(may_be_repeated && elsewhere);
+            }
+            _ if may_be_repeated => error.retry.decide_reuse(client_reused),
+            _ => error.set_retry(false),
+        }
         error
     }
 
@@ -225,6 +281,9 @@ impl ProxyHttp for Gateway {
         if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(());
         }
+        if let Some(way) = &mut state.way {
+            way.answered(head.version)?;
+        }
         // An upstream is chosen as soon as the limiter has decided.
         let passed = state.upstream_chosen.take().map(clock::elapsed);
         if let Some(took) = passed {
@@ -246,14 +305,28 @@ impl ProxyHttp for Gateway {
         error: &Error,
         state: &mut RequestState,
     ) -> FailToProxy {
-        let Some(status) = status_of(error) else {
+        let status = status_of(error);
+        if let Some(way) = &mut state.way {
+            way.count(match status {
+                Some(StatusCode::GATEWAY_TIMEOUT) => UpstreamOutcome::TimedOut,
+                Some(status) if status.is_server_error() => UpstreamOutcome::Failed,
+                _ => UpstreamOutcome::Abandoned,
+            });
+        }
+        let Some(status) = status else {
             return FailToProxy {
                 error_code: 0,
                 can_reuse_downstream: false,
             };
         };
         if status.is_server_error() {
-            self.failures.add(self.upstream.failure(status, error));
+            self.failures.add(match &state.way {
+                Some(way) => {
+                    let at = way.tried.last().map(|member| &**member);
+                    way.upstream.failure(at, status, error)
+                }
+                None => upstream::Failure::before_any(status, error),
+            });
         }
         if let Some(verdict) = &mut state.verdict {
             state.rules.limiter.settle(verdict, status).await;
@@ -291,12 +364,81 @@ impl ProxyHttp for Gateway {
     fn suppress_error_log(&self, _: &Session, _: &RequestState, _: &Error) -> bool {
         true
     }
+
+    /// Nor has the one for each attempt that is followed by another; [`Metrics`] counts them.
+    fn suppress_proxy_warn_log(
+        &self,
+        _: &Session,
+        _: &RequestState,
+        _: &Error,
+        _: ProxyWarnLogContext,
+    ) -> bool {
+        true
+    }
+}
+
+impl Way {
+    fn to(upstream: &Arc<Upstream>) -> Self {
+        Self {
+            upstream: upstream.clone(),
+            turn: upstream.turn(),
+            tried: SmallVec::new(),
+            is_counted: false,
+        }
+    }
+
+    /// How the address is connected to whose turn it is for the next attempt.
+    fn next_peer(&mut self, repeats: bool, upgrade: bool) -> pingora::Result<Box<HttpPeer>> {
+        let member = self.upstream.choose(self.turn, &self.tried, repeats)?;
+        let peer = self.upstream.peer(&member, upgrade);
+        if !self.tried.is_empty() {
+            self.upstream.metrics().retried();
+        }
+        self.tried.push(member);
+        peer
+    }
+
+    /// The last attempt failed for what is no fault of the request.
+    fn failed(&self) {
+        if let Some(member) = self.tried.last() {
+            self.upstream.failed_at(member);
+        }
+    }
+
+    /// The head of an answer is there, in this version of HTTP.
+    ///
+    /// # Errors
+    /// If another version was asked for: what is configured is not fallen back from.
+    fn answered(&mut self, version: Version) -> pingora::Result<()> {
+        if !self.upstream.expects(version) {
+            let reason = format!("it speaks {version:?}, and is configured with http: 2");
+            return Err(Error::explain(ErrorType::H2Error, reason).into_up());
+        }
+        if let Some(member) = self.tried.last() {
+            self.upstream.answered_at(member);
+        }
+        self.count(UpstreamOutcome::Answered);
+        Ok(())
+    }
+
+    /// Counts what became of the request, once.
+    fn count(&mut self, outcome: UpstreamOutcome) {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            self.upstream.metrics().request(outcome);
+        }
+    }
+}
+
+/// Whether such an error of a connection is the address's fault. A slow answer is not: it says something of what was
+/// asked for.
+fn broke(kind: &ErrorType) -> bool {
+    !matches!(kind, ErrorType::ReadTimedout | ErrorType::WriteTimedout)
 }
 
 /// The status that an error is answered with; `None` if the client is gone.
 fn status_of(error: &Error) -> Option<StatusCode> {
     use ErrorType::{
-        ConnectTimedout, ConnectionClosed, HTTPStatus, ReadError, ReadTimedout,
+        ConnectTimedout, ConnectionClosed, HTTPStatus, InvalidHTTPHeader, ReadError, ReadTimedout,
         TLSHandshakeTimedout, WriteError, WriteTimedout,
     };
     match (error.esource(), error.etype()) {
@@ -312,7 +454,11 @@ fn status_of(error: &Error) -> Option<StatusCode> {
             None
         }
         (ErrorSource::Downstream, ReadTimedout) => Some(StatusCode::REQUEST_TIMEOUT),
-        (ErrorSource::Downstream, _) => Some(StatusCode::BAD_REQUEST),
+        // What HTTP/2 has no way to say is the second, such as a `Host` with a blank in it.
+        (ErrorSource::Downstream, _)
+        | (ErrorSource::Internal | ErrorSource::Unset, InvalidHTTPHeader) => {
+            Some(StatusCode::BAD_REQUEST)
+        }
         (ErrorSource::Internal | ErrorSource::Unset, _) => Some(StatusCode::INTERNAL_SERVER_ERROR),
     }
 }

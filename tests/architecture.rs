@@ -18,7 +18,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         "store",
         &["bounded_log", "clock", "pem", "policy", "ratelimit"],
     ),
-    ("metrics", &["policy", "ratelimit", "store"]),
+    ("upstream", &["pem"]),
+    ("metrics", &["policy", "ratelimit", "store", "upstream"]),
     (
         "limiter",
         &[
@@ -41,6 +42,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "policy",
             "ratelimit",
             "server",
+            "upstream",
         ],
     ),
     ("observe", &["limiter", "metrics", "server"]),
@@ -71,6 +73,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "ratelimit",
             "server",
             "store",
+            "upstream",
         ],
     ),
     (
@@ -93,6 +96,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         "cli",
         &[
             "app", "clock", "config", "explain", "held", "limiter", "policy", "server", "store",
+            "upstream",
         ],
     ),
 ];
@@ -100,6 +104,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 /// Which crates the pure rooms may name besides std: none that waits, reads a clock or speaks HTTP/1.
 const PURE_CRATES: &[(&str, &[&str])] = &[
     ("ratelimit", &["thiserror"]),
+    ("upstream", &["rustls", "thiserror", "x509_parser"]),
     (
         "policy",
         &[

@@ -106,8 +106,8 @@ fn the_examples_mean_what_they_say() {
 
     let quoted = example("everything_in_quotes_and_from_the_environment.yaml");
     assert_eq!(quoted.server.threads, 2);
-    assert_eq!(quoted.upstream.address, "[::1]:3000");
-    assert_eq!(quoted.upstream.read_timeout, Duration::from_secs(5));
+    assert_eq!(quoted.upstreams[0].told(), "[::1]:3000");
+    assert_eq!(quoted.upstreams[0].read_timeout, Duration::from_secs(5));
     assert_eq!(quoted.limiter.near_limit_edges, [0.5, 1.0]);
     assert!(!quoted.responses.ratelimit && quoted.log.json);
     assert_eq!(quoted.policies[0].cost.fixed.units(), 2);
@@ -165,8 +165,8 @@ fn every_setting_arrives_where_it_belongs() {
     );
     assert_eq!(server.threads, 3);
     assert_eq!((seconds(server.drain_delay), seconds(server.grace)), (4, 5));
-    let upstream = &config.upstream;
-    assert_eq!(upstream.address, "app:6");
+    let upstream = &config.upstreams[0];
+    assert_eq!(upstream.told(), "app:6");
     assert_eq!(seconds(upstream.connect_timeout), 7);
     assert_eq!(seconds(upstream.read_timeout), 8);
     assert_eq!(seconds(upstream.write_timeout), 9);

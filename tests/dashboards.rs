@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use crate::support::{
     app::{App, metric},
-    exposition,
+    certificates::{Authority, Certified},
     prometheus::{Prometheus, now, promtool},
     redis::{RedisServer, eventually},
     snapshot::agrees,
-    upstream::Upstream,
+    upstream::{Nobody, Upstream},
     wire::Wire,
 };
 
@@ -51,10 +51,15 @@ const PAST: [&str; 4] = [
 #[tokio::test]
 async fn every_panel_and_every_alert_tells_something_when_everything_happens_that_can() {
     let (mut redis, upstream) = (RedisServer::start(), Upstream::start());
+    // Every request finds its way past it.
+    let gone = Nobody::new();
     let servers = |budget: &str| {
         format!(
-            "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: {budget}, denial_cache: 1m}}\n",
+            "upstreams: {{app: {{addresses: [\"{0}\", \"{1}\"]}}, dead: {{address: \"{1}\"}}}}\n\
+             routes: [{{path: /dead, upstream: dead}}, {{upstream: app}}]\n\
+             store: {{url: \"{2}\", budget: {budget}, denial_cache: 1m}}\n",
             upstream.address,
+            gone.address,
             redis.url()
         )
     };
@@ -63,7 +68,14 @@ async fn every_panel_and_every_alert_tells_something_when_everything_happens_tha
     let (patient, hasty) = (yaml("10s", "20"), yaml("100ms", "20"));
     let (lowered, faulty) = (yaml("10s", "19"), yaml("10s", "none"));
     let (patient, hasty) = (App::start(&patient), App::start(&hasty));
-    let audited = App::start(&(servers("10s") + AUDITED));
+    let authority = Authority::new();
+    let Certified { certificate, key } = authority.certify_for("old", "DNS:localhost", 5);
+    let behind_tls = format!(
+        "listen: [\"127.0.0.1:0\", {{address: \"127.0.0.1:0\", tls: {{certificates: [{{certificate: {}, key: {}}}]}}}}]\n",
+        certificate.display(),
+        key.display()
+    );
+    let audited = App::start_with_files(&(behind_tls + &servers("10s") + AUDITED));
     let proxies = [&patient, &hasty, &audited];
     let rules = dashboards().join("alerts.yaml");
     let targets = proxies.map(|proxy| proxy.metrics);
@@ -78,6 +90,7 @@ async fn every_panel_and_every_alert_tells_something_when_everything_happens_tha
         proxy.store_decides().await;
     }
     bursts_are_misjudged(&audited).await;
+    a_connection_is_ended(&audited).await;
     near_and_past_limits(&patient).await;
     patient.reload(&lowered).await;
     until(
@@ -136,6 +149,16 @@ async fn bursts_are_misjudged(proxy: &App) {
     .await;
 }
 
+/// What is no handshake comes where one is due. The proxy says so and closes.
+async fn a_connection_is_ended(proxy: &App) {
+    let tls = *proxy.listeners.last().expect("a listener");
+    let shut =
+        tokio::task::spawn_blocking(move || Wire::open(tls).send(b"GET / HTTP/1.1\r\n\r\n").rest());
+    drop(shut.await.expect("no panic"));
+    let series = "slidegate_connections_ended_total{reason=\"bad_start\"}";
+    proxy.metric_becomes(series, 1.0).await;
+}
+
 /// Denied by Redis and by what it told, in shadow, near the limit in each band that there is without a lowered limit.
 async fn near_and_past_limits(proxy: &App) {
     for (decision, band) in [
@@ -153,6 +176,10 @@ async fn near_and_past_limits(proxy: &App) {
     for _ in 0..120 {
         let denied = get(proxy, "/", "known", 1).await;
         assert_eq!(denied, StatusCode::TOO_MANY_REQUESTS);
+    }
+    for _ in 0..120 {
+        let failed = get(proxy, "/dead", "a", 1).await;
+        assert_eq!(failed, StatusCode::BAD_GATEWAY);
     }
     let near_its_end = get(proxy, "/costly", "a", 1800).await;
     assert_eq!(near_its_end, StatusCode::OK);
@@ -369,8 +396,13 @@ fn every_panel_says_what_it_shows_in_which_unit_and_covers_no_other() {
 /// So none changes with a pod that comes or goes, and none is of a metric that is not there, or told nowhere.
 #[test]
 fn queries_are_rates_of_metrics_that_there_are_over_all_replicas() {
-    let exposed = fs::read_to_string(root().join("tests/snapshots/exposition.txt"));
-    let exposed: BTreeSet<String> = exposition::names(&exposed.expect("a snapshot"));
+    // The table of all metrics, in which a test of its own finds what is exposed.
+    let table = fs::read_to_string(root().join("docs/metrics.md")).expect("a table");
+    let exposed: BTreeSet<String> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `slidegate_")?.split_once('`'))
+        .map(|(name, _)| format!("slidegate_{name}"))
+        .collect();
     assert!(exposed.len() >= 15);
     let mut told = BTreeSet::new();
     let rules = rules();

@@ -223,3 +223,42 @@ async fn a_quota_of_thirty_days_ends_with_its_last_unit_and_a_failure_of_the_ups
     assert_eq!(status(setup.with_key("L")).await, 200);
     assert_eq!(status(setup.get("/")).await, 200, "without a key");
 }
+
+#[tokio::test]
+async fn requests_are_limited_wherever_their_route_leads() {
+    use crate::support::nginx::Nginx;
+
+    let answering = |name: &str| format!("location / {{ return 200 '{name}'; }}");
+    let apis = [(); 2].map(|()| Nginx::start_with("http2", &answering("api")));
+    let web = Nginx::start_with("", &answering("web"));
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/config/valid");
+    let text = std::fs::read_to_string(format!("{folder}/several_upstreams.yaml"));
+    let text = text
+        .expect("the example")
+        .replace("api-1:3000", &format!("\"{}\"", apis[0].address))
+        .replace("api-2:3000", &format!("\"{}\"", apis[1].address))
+        .replace(
+            "/run/web.sock",
+            &web.folder().join("socket").display().to_string(),
+        );
+    let config = slidegate::config::Config::parse(&text, "example", &env).expect("accepted");
+    let app = App::start_config(config);
+    let answer = async |host: &str, path: &str| {
+        let request = Client::new().get(app.url(path)).header("host", host);
+        let response = answer(request).await;
+        (
+            response.status().as_u16(),
+            response.text().await.expect("a text"),
+        )
+    };
+    let api = "api.example.com";
+    assert_eq!(answer(api, "/v1/users").await, (200, "api".to_owned()));
+    assert_eq!(answer(api, "/v2/users").await, (200, "web".to_owned()));
+    for (host, path) in [(api, "/v1/login"), ("www.example.com", "/login")] {
+        assert_eq!(answer(host, path).await.0, 200);
+    }
+    for _ in 0..3 {
+        assert_eq!(answer(api, "/v1/login").await.0, 200);
+    }
+    assert_eq!(answer("www.example.com", "/login").await.0, 429);
+}

@@ -558,3 +558,43 @@ async fn a_page_in_a_browser_on_this_machine_is_told_nothing() {
         assert!(!told.contains("policies"), "{told}");
     }
 }
+
+#[test]
+fn explain_tells_which_upstream_would_answer_or_why_none_would() {
+    let config = file(
+        "upstreams: {api: {address: \"api:3000\"}, web: {address: \"web:3000\"}}\n\
+         routes: [{path: /v1/**, upstream: api}, {host: www.example.com, upstream: web}]\n\
+         policies: [{name: p, limits: [1/366d]}]\n",
+    );
+    for (target, outcome) in [
+        ("/v1/users", "pass: answered by the upstream api"),
+        ("/x", "pass: answered by the upstream web"),
+        (
+            "http://example.org/x",
+            "pass: answered 404, no route is for it",
+        ),
+        (
+            "/v1/../x",
+            "pass: answered 400, its path can be read in several ways, which lead to different upstreams",
+        ),
+    ] {
+        let host = ["-H", "Host: www.example.com"];
+        let host = if target.starts_with('/') {
+            &host[..]
+        } else {
+            &[]
+        };
+        let arguments = [
+            "explain",
+            "--config",
+            text(config.path()),
+            "--request",
+            target,
+        ];
+        let output = command(&[&arguments, host].concat())
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8(output.stdout).expect("text");
+        assert_eq!(told.lines().nth(1), Some(outcome), "{told}");
+    }
+}

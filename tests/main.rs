@@ -43,4 +43,8 @@ mod startup;
 mod store_conformance;
 mod support;
 mod upstream;
+mod upstream_h2;
+mod upstream_network;
+mod upstream_tls;
+mod upstreams;
 mod valkey;

@@ -154,6 +154,35 @@ async fn a_post_that_the_upstream_read_and_dropped_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn a_get_that_a_kept_connection_did_not_take_is_sent_by_a_new_one() {
+    let gets = Arc::new(AtomicUsize::new(0));
+    let counted = gets.clone();
+    let address = raw(move |mut stream| {
+        // As above; each connection answers but one.
+        for answers in [true, false] {
+            if !read_head(&mut stream) {
+                return;
+            }
+            counted.fetch_add(1, Ordering::SeqCst);
+            if answers {
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                    .expect("bytes are sent");
+            }
+        }
+    });
+    let app = app(&address.to_string(), "");
+    let mut wire = Wire::open(app.proxy);
+    for remaining in ["99", "98"] {
+        let response = wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").response();
+        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+        let told = format!("X-RateLimit-Remaining: {remaining}");
+        assert!(response.contains(&told), "charged once each: {response}");
+    }
+    assert_eq!(gets.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_is_no_server_error() {
     let upstream = Upstream::start();
     let app = app(&upstream.address.to_string(), "");
@@ -201,4 +230,37 @@ async fn the_head_of_a_response_is_not_kept_back_until_its_body_comes() {
     more.send(()).expect("the upstream waits");
     let second = response.chunk().await.expect("no error").expect("a chunk");
     assert_eq!(&second[..], b"rest");
+}
+
+/// The read timeout bounds answers; a connection that was upgraded has none to wait for.
+#[tokio::test]
+async fn a_websocket_may_be_silent_for_longer_than_an_answer_may_take() {
+    let (more, wait) = mpsc::channel::<()>();
+    let address = raw(move |mut stream| {
+        if !read_head(&mut stream) {
+            return;
+        }
+        let upgraded =
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        stream
+            .write_all(upgraded.as_bytes())
+            .expect("bytes are sent");
+        wait.recv().expect("the test goes on");
+        stream.write_all(b"at last").expect("bytes are sent");
+    });
+    let app = app(&address.to_string(), ", read_timeout: 50ms");
+    let slow = Upstream::start();
+    let timed = self::app(&slow.address.to_string(), ", read_timeout: 500ms");
+    let mut wire = Wire::open(app.proxy);
+    wire.send(
+        b"GET /chat HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
+    let head = wire.until("\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    // An answer that comes too late, by ten times what this upstream may take for one.
+    let late = reqwest::get(timed.url("/slow/60000")).await;
+    assert_eq!(late.expect("a response").status(), 504);
+    more.send(()).expect("the upstream waits");
+    assert_eq!(wire.until("at last"), "at last");
 }

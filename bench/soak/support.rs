@@ -6,6 +6,7 @@ pub mod binary;
 #[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../../tests/support/cluster.rs"]
 pub mod cluster;
+#[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../../tests/support/nginx.rs"]
 pub mod nginx;
 #[path = "../../tests/support/oracle.rs"]

@@ -5,9 +5,9 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::{runtime::Handle, sync::mpsc};
 
-use super::{Config, policies, rules};
+use super::{Config, FIRST_RESOLUTION, policies, rules, upstreams};
 use crate::{
     config::{ConfigError, Values, needs_restart},
     metrics::{Metrics, Reload},
@@ -29,6 +29,8 @@ pub(super) struct Reloader {
     status: ReloadStatus,
     /// The listeners that show certificates.
     tls: Vec<(ListenAddress, Arc<Tls>)>,
+    /// Where what runs beside requests does.
+    background: Handle,
 }
 
 impl Reloader {
@@ -38,6 +40,7 @@ impl Reloader {
         values: Values,
         metrics: Arc<Metrics>,
         status: ReloadStatus,
+        background: Handle,
     ) -> Self {
         metrics.configured(&values.fingerprint());
         let reloader = Self {
@@ -47,6 +50,7 @@ impl Reloader {
             metrics,
             status,
             tls: Vec::new(),
+            background,
         };
         reloader.tell(None);
         reloader
@@ -111,7 +115,12 @@ impl Reloader {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        self.rules.store(Arc::new(rules(config, Arc::new(limiter))));
+        let upstreams = upstreams(&mut config, Some(&before.upstreams), &self.metrics);
+        self.background
+            .block_on(upstreams.resolve_within(FIRST_RESOLUTION));
+        upstreams.start(&self.background);
+        let rules = rules(config, Arc::new(limiter), upstreams);
+        self.rules.store(Arc::new(rules));
 
         let changed = told(&self.in_force.changed(&values));
         self.in_force = values;

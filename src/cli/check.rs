@@ -15,6 +15,7 @@ use crate::{
         TrustedProxies,
     },
     store::Topology,
+    upstream::{Http, TlsSettings, UpstreamSettings},
 };
 
 /// Prints the policies in force, the warnings, and `<path>: ok` to `out`.
@@ -34,6 +35,7 @@ pub fn check(path: &Path, env: &Environment<'_>, out: &mut dyn Write) -> Result<
         }
         None => writeln!(out, "counters in memory")?,
     }
+    print_upstreams(&config, out)?;
     if let Some(client) = client(&config.clients) {
         writeln!(out, "client_ip from {client}")?;
     }
@@ -69,6 +71,56 @@ pub enum CheckError {
     /// Nobody reads the result.
     #[error("writing the result: {0}")]
     Output(#[from] io::Error),
+}
+
+/// Nothing of the one that is configured without a name and with an address alone.
+fn print_upstreams(config: &Config, out: &mut dyn Write) -> io::Result<()> {
+    for upstream in &config.upstreams {
+        let is_plain = *upstream.name == *UpstreamSettings::DEFAULT_NAME
+            && upstream.addresses.len() == 1
+            && upstream.http == Http::One
+            && upstream.tls.is_none()
+            && upstream.health_check.is_none();
+        if is_plain {
+            continue;
+        }
+        let mut words = vec![upstream.told()];
+        words.extend((upstream.http == Http::Two).then(|| "HTTP/2".to_owned()));
+        words.extend(upstream.tls.as_ref().map(tls));
+        words.extend(
+            upstream
+                .health_check
+                .as_ref()
+                .map(|check| match &check.path {
+                    Some(path) => format!("checked by GET {path}"),
+                    None => "checked by connecting".to_owned(),
+                }),
+        );
+        writeln!(out, "upstream {}: {}", upstream.name, words.join("; "))?;
+    }
+    for (rule, to) in config.routes.all() {
+        let name = &config.upstreams[*to].name;
+        match rule.is_everything() {
+            true if config.routes.all().len() == 1 => {}
+            true => writeln!(out, "route to {name}: everything else")?,
+            false => writeln!(out, "route to {name}: {rule}")?,
+        }
+    }
+    Ok(())
+}
+
+fn tls(tls: &TlsSettings) -> String {
+    let name = tls.server_name.as_ref();
+    let name = name.map_or("its host".to_owned(), ToString::to_string);
+    let by = match tls.ca {
+        Some(_) => "tls.ca",
+        None => "Mozilla's authorities",
+    };
+    let client = tls
+        .client
+        .as_ref()
+        .map_or("", |_| ", with a certificate of ours");
+    format!("TLS for {name} by {by}{client}")
 }
 
 fn print_gate(gate: &Gate, out: &mut dyn Write) -> io::Result<()> {

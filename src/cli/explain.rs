@@ -12,6 +12,7 @@ use crate::{
     app,
     config::{Config, ConfigError, Environment},
     explain::{self, Explanation, PolicyExplanation, Question, QuestionError},
+    upstream::UpstreamSettings,
 };
 
 /// Which request, by which configuration.
@@ -81,9 +82,12 @@ fn print(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
         ""
     };
     writeln!(out, "client {}{trusted}", explanation.client)?;
-    let answer = match explanation.status {
-        Some(status) => format!("answered {status}"),
-        None => "answered by the upstream".to_owned(),
+    let answer = match (explanation.status, explanation.upstream.as_deref()) {
+        (Some(status), _) => format!("answered {status}"),
+        (None, None | Some(UpstreamSettings::DEFAULT_NAME)) => {
+            "answered by the upstream".to_owned()
+        }
+        (None, Some(upstream)) => format!("answered by the upstream {upstream}"),
     };
     let because = explanation.because.iter();
     let because: String = because.map(|because| format!(", {because}")).collect();

@@ -21,6 +21,7 @@ use crate::{
     clock::Clock,
     config::{Config, ConfigError, Environment, LogSettings, Watch},
     server::{Bound, Stop},
+    upstream::UpstreamSettings,
 };
 
 /// Serves the configuration at `path` until a signal.
@@ -41,8 +42,10 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
         .map(Bound::address)
         .collect::<Result<Vec<_>, _>>();
     if let (Ok(proxy), Ok(metrics)) = (proxy, metrics.local_addr()) {
-        let proxy = proxy.join(", ");
-        tracing::info!(proxy, %metrics, upstream = config.upstream.address, "Serving.");
+        let upstreams = config.upstreams.iter();
+        let upstream: Vec<_> = upstreams.map(UpstreamSettings::told).collect();
+        let (proxy, upstream) = (proxy.join(", "), upstream.join(", "));
+        tracing::info!(proxy, %metrics, upstream, "Serving.");
     }
     let world = World {
         configs: reread(path.to_owned(), watch, asked).map_err(AppError::from)?,

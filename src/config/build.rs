@@ -33,7 +33,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let mut server = listeners::read(root);
     let bounds = root.section("bounds", bounds::read);
     let admin_token = listeners::admin_token(root, &server);
-    let upstream = root.section("upstream", |section| upstream::read(section, &server));
+    let upstreams = upstream::read(root, &server);
     let store = root.section("store", store::read);
     let identity = root.section("identity", identity::read).unwrap_or_default();
     let responses = root.section("responses", responses::read);
@@ -51,13 +51,15 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     (server.bounds, server.census) = (bounds, census);
     let store = store?;
     let policies = policies?;
+    let upstreams = upstreams?;
     let audited = audit.as_ref().is_some_and(Option::is_some);
     let warnings = warnings::of(&policies, apply, &lists, &store, &identity, audited);
     Some(Config {
         server,
         requests,
         admin_token,
-        upstream: upstream??,
+        upstreams: upstreams.all,
+        routes: upstreams.routes,
         redis: store.redis,
         memory: store.memory,
         limiter: LimiterSettings {

@@ -33,9 +33,10 @@ impl<'a> Field<'a> {
         matches!(self.node.value, Value::List(_))
     }
 
-    /// Whether it is a single value, for a setting that may be one or something else.
+    /// Whether it is a single value, for a setting that may be one or something else. A key with nothing after it is
+    /// none, but an empty mapping.
     pub fn is_word(&self) -> bool {
-        matches!(self.node.value, Value::Word { .. })
+        matches!(&self.node.value, Value::Word { text, plain } if !(*plain && text.is_empty()))
     }
 
     /// Whether it is a list of nothing.

@@ -250,6 +250,26 @@ impl<'a> Section<'a> {
         self.reading.value(&path, content, Told::Secret);
     }
 
+    /// What `read` finds in the file that `key` names, which is watched like the configuration's own from now on: another
+    /// content is another configuration. Nothing of it is kept but a hash, nor told. `None` if `key` is absent or at
+    /// fault, or files are not looked into.
+    pub fn content<E>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&path::Path) -> Result<Vec<u8>, E>,
+    ) -> Option<Vec<u8>>
+    where
+        Rejected: From<E>,
+    {
+        let mut content = None;
+        self.watched_file(key, |path| read(path).map(|read| content = Some(read)));
+        let content = content?;
+        let path = self.path.key(key).key("content");
+        let digest = blake3::hash(&content).to_hex();
+        self.reading.value(&path, &digest, Told::Secret);
+        Some(content)
+    }
+
     /// Which setting this is.
     pub fn path(&self) -> &Path {
         &self.path

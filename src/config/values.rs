@@ -95,7 +95,7 @@ pub fn needs_restart(path: &str) -> bool {
         && !certificates
 }
 
-const AT_START: [&str; 10] = [
+const AT_START: [&str; 9] = [
     "admin_listen",
     "admin_token",
     "bounds",
@@ -105,7 +105,6 @@ const AT_START: [&str; 10] = [
     "shutdown",
     "store",
     "threads",
-    "upstream",
 ];
 
 /// Of those, what is about decisions and not about the store.
@@ -147,12 +146,7 @@ mod tests {
 
     #[test]
     fn sockets_threads_and_connections_need_a_restart_and_decisions_do_not() {
-        for path in [
-            "listen",
-            "store.url",
-            "store.cluster.addresses[0]",
-            "upstream.address",
-        ] {
+        for path in ["listen", "store.url", "store.cluster.addresses[0]"] {
             assert!(needs_restart(path), "{path}");
         }
         for path in [
@@ -160,6 +154,9 @@ mod tests {
             "store.denial_cache",
             "listener",
             "identity.secret",
+            "upstream.address",
+            "upstreams.web.address",
+            "routes[0].path",
         ] {
             assert!(!needs_restart(path), "{path}");
         }

@@ -5,6 +5,7 @@
 //! either: to get out of a policy, a request must be out of it whatever its upstream makes of its path.
 
 pub(super) mod index;
+pub(super) mod route;
 
 use std::{
     borrow::Cow,

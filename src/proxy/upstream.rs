@@ -1,200 +1,178 @@
-//! Where requests go: the upstream's addresses, found in the background, and how long to wait for it.
+//! Upstreams as they run: their addresses are found and checked in the background, and what requests see of them is
+//! remembered. Which address is next is [`crate::upstream`]'s to say.
+
+mod failure;
+mod peer;
+mod probe;
 
 use std::{
-    net::SocketAddr,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwap;
-use http::StatusCode;
+use futures_util::future::{join, join_all};
+use http::{StatusCode, request::Parts};
 use parking_lot::Mutex;
 use pingora::{Error, ErrorType, upstreams::peer::HttpPeer};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{runtime::Handle, time::timeout};
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::bounded_log::{Event, KeptBack};
+pub use failure::Failure;
 
-/// The one upstream.
-#[derive(Clone, Debug)]
-pub struct UpstreamSettings {
-    /// `host:port` or `address:port`. A host name is resolved in the background, never for a request.
-    pub address: String,
-    /// For a TCP connection to be established. Default 1 s.
-    pub connect_timeout: Duration,
-    /// Between two reads of a response. Default 60 s.
-    pub read_timeout: Duration,
-    /// For one write of a request. Default 60 s.
-    pub write_timeout: Duration,
-    /// How long an idle connection is kept for reuse; shorter than the upstream's own. Default 50 s.
-    pub idle_timeout: Duration,
-    /// How often a host name is resolved again. Default 5 s.
-    pub resolve_interval: Duration,
+use self::peer::Identity;
+use crate::{
+    clock,
+    metrics::{Metrics, UpstreamMetrics},
+    policy::{Routed, Routes},
+    upstream::{Address, Http, Member, Rotation, Target, UpstreamSettings},
+};
+
+/// The upstreams of a configuration, and which requests go to which.
+#[derive(Debug)]
+pub struct Upstreams {
+    all: Vec<Arc<Kept>>,
+    routes: Routes,
 }
 
-/// A request that the upstream did not answer, or could not be sent to it.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    upstream: Box<str>,
-    /// What the client was answered.
-    status: StatusCode,
-    /// What sort of error it was.
-    kind: ErrorType,
-    /// All that is known of it.
-    error: Box<str>,
+/// An upstream, and what runs for it as long as anybody has it.
+#[derive(Debug)]
+struct Kept {
+    upstream: Arc<Upstream>,
+    running: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-/// The upstream and its addresses as last resolved.
+/// One upstream.
 #[derive(Debug)]
 pub struct Upstream {
     settings: UpstreamSettings,
-    addresses: ArcSwap<Vec<SocketAddr>>,
-    /// Why its name was not resolved the last time, if it was not.
-    trouble: Mutex<Option<String>>,
+    /// What its addresses led to when that was asked last, one after another.
+    found: Mutex<Vec<Vec<Target>>>,
+    rotation: ArcSwap<Rotation>,
     next: AtomicUsize,
+    identity: Identity,
+    /// From when its members' times count.
+    started: Instant,
+    metrics: UpstreamMetrics,
+    /// Held while what the metrics tell of its addresses is counted and set.
+    telling: Mutex<Telling>,
 }
 
-impl Event for Failure {
-    /// Details such as a descriptor's number differ each time.
-    fn is_like(&self, other: &Self) -> bool {
-        self.status == other.status && self.kind == other.kind
+/// Whether the metrics of a name tell of this upstream, and not of one that has taken its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Telling {
+    #[default]
+    Yes,
+    No,
+}
+
+impl Upstreams {
+    /// These, to be started. One that `before` has with the same settings is that one, connections and all.
+    pub fn new(
+        settings: Vec<UpstreamSettings>,
+        routes: Routes,
+        before: Option<&Self>,
+        metrics: &Metrics,
+    ) -> Self {
+        let all = settings.into_iter().map(|settings| {
+            let mut known = before.iter().flat_map(|before| &before.all);
+            let known = known.find(|kept| kept.upstream.settings == settings);
+            known.cloned().unwrap_or_else(|| {
+                Arc::new(Kept {
+                    upstream: Arc::new(Upstream::new(settings, metrics)),
+                    running: Mutex::default(),
+                })
+            })
+        });
+        let all: Vec<_> = all.collect();
+        let gone = before.iter().flat_map(|before| &before.all);
+        let gone = gone.filter(|kept| !all.iter().any(|one| Arc::ptr_eq(one, kept)));
+        gone.for_each(|kept| kept.retire());
+        let names: Vec<&str> = all.iter().map(|kept| kept.upstream.name()).collect();
+        metrics.keep_upstreams(&names);
+        for kept in &all {
+            kept.upstream.tell_standing();
+        }
+        Self { all, routes }
     }
 
-    /// Where to look, and what to do.
-    fn tell(&self, KeptBack { more, suppressed }: KeptBack) {
-        let Self {
-            upstream,
-            status,
-            error,
-            ..
-        } = self;
-        let status_code = status.as_u16();
-        match *status {
-            StatusCode::BAD_GATEWAY => tracing::warn!(
-                upstream,
-                status = status_code,
-                error,
-                more,
-                suppressed,
-                "A request failed: the upstream did not answer it. Does it run, and does upstream.address name it?"
-            ),
-            StatusCode::GATEWAY_TIMEOUT => tracing::warn!(
-                upstream,
-                status = status_code,
-                error,
-                more,
-                suppressed,
-                "A request failed: the upstream was too slow. upstream.connect_timeout, read_timeout and write_timeout bound it."
-            ),
-            _ => tracing::warn!(
-                status = status_code,
-                error,
-                more,
-                suppressed,
-                "A request failed."
-            ),
+    /// Where a request with this head goes: `Ok(None)` if no route is for it.
+    ///
+    /// # Errors
+    /// If its path can be read in several ways that lead to different upstreams.
+    pub fn route(&self, head: &Parts) -> Result<Option<&Arc<Upstream>>, AmbiguousRoute> {
+        match self.routes.route(head) {
+            Routed::To(place) => Ok(self.all.get(place).map(|kept| &kept.upstream)),
+            Routed::Nowhere => Ok(None),
+            Routed::Ambiguous => Err(AmbiguousRoute),
+        }
+    }
+
+    /// Finds the addresses of those that are new, waiting no longer than `patience`.
+    pub async fn resolve_within(&self, patience: Duration) {
+        let all = self.all.iter();
+        let new = all.filter(|kept| kept.running.lock().is_none());
+        join_all(new.map(|kept| kept.upstream.resolve_within(patience))).await;
+    }
+
+    /// Keeps addresses found and checked, on `runtime`, as long as anybody has the upstream.
+    pub fn start(&self, runtime: &Handle) {
+        for kept in &self.all {
+            kept.running.lock().get_or_insert_with(|| {
+                let keeping = kept.upstream.clone().keep();
+                AbortOnDropHandle::new(runtime.spawn(keeping))
+            });
         }
     }
 }
+
+impl Kept {
+    /// Requests that are on their way there end there; nobody else comes.
+    fn retire(&self) {
+        drop(self.running.lock().take());
+        *self.upstream.telling.lock() = Telling::No;
+    }
+}
+
+/// A path can be read in several ways that lead to different upstreams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AmbiguousRoute;
 
 impl Upstream {
-    /// An upstream without addresses, unless it is named by one.
-    pub fn new(settings: UpstreamSettings) -> Self {
-        let literal = settings.address.parse().ok();
+    fn new(settings: UpstreamSettings, metrics: &Metrics) -> Self {
+        let found = settings.addresses.iter();
+        let found: Vec<Vec<Target>> = found
+            .map(|address| address.target().into_iter().collect())
+            .collect();
+        let rotation = Rotation::new(found.iter().flatten().cloned(), &Rotation::default());
         Self {
+            identity: Identity::new(settings.tls.as_ref()),
+            metrics: metrics.upstream(&settings.name),
             settings,
-            addresses: ArcSwap::from_pointee(literal.into_iter().collect()),
-            trouble: Mutex::default(),
+            found: Mutex::new(found),
+            rotation: ArcSwap::from_pointee(rotation),
             next: AtomicUsize::new(0),
+            started: clock::instant(),
+            telling: Mutex::default(),
         }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.settings.name
     }
 
     /// How many addresses it has.
-    pub fn addresses(&self) -> usize {
-        self.addresses.load().len()
+    pub(super) fn addresses(&self) -> usize {
+        self.rotation.load().members().len()
     }
 
-    /// Resolves a host name once, waiting no longer than `patience`.
-    pub async fn resolve_within(&self, patience: Duration) {
-        if !self.is_address() && timeout(patience, self.resolve()).await.is_err() {
-            let upstream = &self.settings.address;
-            tracing::warn!(upstream, "The upstream's name was not resolved in time.");
-        }
-    }
-
-    /// Resolves a host name again and again, for ever; ends at once for an address.
-    ///
-    /// What was found stays until something else is: a name server that is away changes nothing.
-    pub async fn keep_resolving(&self) {
-        while !self.is_address() {
-            let pause = match self.addresses() {
-                0 => UNRESOLVED_PAUSE.min(self.settings.resolve_interval),
-                _ => self.settings.resolve_interval,
-            };
-            tokio::time::sleep(pause).await;
-            self.resolve().await;
-        }
-    }
-
-    fn is_address(&self) -> bool {
-        self.settings.address.parse::<SocketAddr>().is_ok()
-    }
-
-    async fn resolve(&self) {
-        let host = &self.settings.address;
-        match tokio::net::lookup_host(host).await {
-            Ok(found) => {
-                *self.trouble.lock() = None;
-                let mut found: Vec<SocketAddr> = found.take(MOST_ADDRESSES).collect();
-                found.sort_unstable();
-                found.dedup();
-                let known = self.addresses.load();
-                if !found.is_empty() && **known != found {
-                    tracing::info!(upstream = host, addresses = ?found, "The upstream's addresses changed.");
-                    self.addresses.store(found.into());
-                }
-            }
-            // Once, not at every attempt; a new reason is news.
-            Err(error) => {
-                let error = error.to_string();
-                let mut trouble = self.trouble.lock();
-                if trouble.as_ref() != Some(&error) {
-                    tracing::warn!(
-                        upstream = host,
-                        error,
-                        "The upstream's name was not resolved."
-                    );
-                    *trouble = Some(error);
-                }
-            }
-        }
-    }
-
-    /// That a request failed, to be told.
-    pub(super) fn failure(&self, status: StatusCode, error: &Error) -> Failure {
-        Failure {
-            upstream: self.settings.address.clone().into(),
-            status,
-            kind: error.etype().clone(),
-            error: error.to_string().into(),
-        }
-    }
-
-    /// Tells, once, if nothing takes connections at the upstream's address; requests are served all the same.
-    pub async fn tell_if_unreachable(&self) {
-        let Some(address) = self.addresses.load().first().copied() else {
-            return;
-        };
-        let connecting = timeout(self.settings.connect_timeout, TcpStream::connect(address)).await;
-        let reason = match connecting {
-            Ok(Ok(_)) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "it does not answer".to_owned(),
-        };
-        tracing::warn!(
-            upstream = self.settings.address,
-            reason,
-            "The upstream takes no connections: until it does, requests are answered 502. Does it run, and does upstream.address name it?"
-        );
+    /// What is counted of it.
+    pub(super) fn metrics(&self) -> &UpstreamMetrics {
+        &self.metrics
     }
 
     /// A request's place in the turn that the addresses take.
@@ -202,37 +180,189 @@ impl Upstream {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Where attempt number `attempt` of a request goes: to the address whose turn it is, then to those
-    /// after it.
+    /// Where the next attempt of a request goes that has been at `tried`, and `repeats` itself elsewhere if need be.
     ///
     /// # Errors
-    /// If the name was never resolved.
-    pub(super) fn peer(
+    /// If no address is known: its names were never resolved.
+    pub(super) fn choose(
         &self,
         turn: usize,
-        attempt: usize,
-        upgrade: bool,
-    ) -> pingora::Result<Box<HttpPeer>> {
-        let addresses = self.addresses.load();
-        if addresses.is_empty() {
-            return Err(unresolved(&self.settings.address));
-        }
-        let address = addresses[turn.wrapping_add(attempt) % addresses.len()];
-        let mut peer = HttpPeer::new(address, false, String::new());
-        let options = &mut peer.options;
-        options.connection_timeout = Some(self.settings.connect_timeout);
-        options.total_connection_timeout = Some(self.settings.connect_timeout);
-        // A connection that was upgraded may be silent for long.
-        options.read_timeout = (!upgrade).then_some(self.settings.read_timeout);
-        options.write_timeout = Some(self.settings.write_timeout);
-        options.idle_timeout = Some(self.settings.idle_timeout);
-        Ok(Box::new(peer))
+        tried: &[Arc<Member>],
+        repeats: bool,
+    ) -> pingora::Result<Arc<Member>> {
+        let rotation = self.rotation.load();
+        let eject = self.settings.eject.as_ref();
+        let now = clock::elapsed(self.started);
+        let chosen = rotation.choose(turn, tried, repeats, eject, now);
+        chosen.ok_or_else(|| {
+            let (name, addresses) = (self.name(), self.settings.told());
+            let reason = format!("no address of upstream {name} is known: {addresses}");
+            Error::explain(ErrorType::ConnectError, reason).into_up()
+        })
     }
-}
 
-fn unresolved(address: &str) -> Box<Error> {
-    let reason = format!("the upstream's name {address} is not resolved");
-    Error::explain(ErrorType::ConnectError, reason).into_up()
+    /// How a member is connected to.
+    ///
+    /// # Errors
+    /// None in practice: what a configuration holds can be connected to.
+    pub(super) fn peer(&self, member: &Member, upgrade: bool) -> pingora::Result<Box<HttpPeer>> {
+        let mut peer = self.identity.peer(&self.settings, &member.target)?;
+        if upgrade {
+            // A connection that was upgraded may be silent for long.
+            peer.options.read_timeout = None;
+        }
+        Ok(peer)
+    }
+
+    /// Whether a response of this version is what it was asked for: where HTTP/2 is not offered in TLS, Pingora
+    /// speaks HTTP/1.1.
+    pub(super) fn expects(&self, version: http::Version) -> bool {
+        match self.settings.http {
+            Http::One => version != http::Version::HTTP_2,
+            Http::Two => version == http::Version::HTTP_2,
+        }
+    }
+
+    /// A request was not answered there.
+    pub(super) fn failed_at(&self, member: &Member) {
+        let Some(rule) = &self.settings.eject else {
+            return;
+        };
+        if member.standing.failed(rule, clock::elapsed(self.started)) {
+            self.metrics.ejected();
+            self.tell_standing();
+            // Where there is but one it is asked all the same.
+            if self.addresses() > 1 {
+                tracing::warn!(
+                    upstream = self.name(),
+                    address = %member.target.socket,
+                    "Requests fail there: the address is left out, and tried again in a while."
+                );
+            }
+        }
+    }
+
+    /// A request was answered there.
+    pub(super) fn answered_at(&self, member: &Member) {
+        if member.standing.answered() {
+            self.tell_standing();
+            if self.addresses() > 1 {
+                tracing::info!(
+                    upstream = self.name(),
+                    address = %member.target.socket,
+                    "A request was answered there: the address is in rotation again."
+                );
+            }
+        }
+    }
+
+    /// That a request failed on its way there, to be told.
+    pub(super) fn failure(
+        &self,
+        member: Option<&Member>,
+        status: StatusCode,
+        error: &Error,
+    ) -> Failure {
+        let address = match member {
+            Some(member) => member.target.socket.to_string(),
+            None => self.settings.told(),
+        };
+        Failure::new(self.name(), &address, status, error)
+    }
+
+    fn tell_standing(&self) {
+        let telling = self.telling.lock();
+        if *telling == Telling::Yes {
+            self.metrics.stand(self.rotation.load().counts());
+        }
+    }
+
+    /// Keeps its addresses found and checked, for ever.
+    async fn keep(self: Arc<Self>) {
+        let names = self.settings.addresses.iter().enumerate();
+        let resolving = names.map(|(place, address)| self.keep_resolving(place, address));
+        let telling = async {
+            self.tell_if_unreachable().await;
+            self.keep_checking().await;
+        };
+        join(join_all(resolving), telling).await;
+    }
+
+    async fn resolve_within(&self, patience: Duration) {
+        let addresses = self.settings.addresses.iter().enumerate();
+        let resolving = addresses.map(|(place, address)| async move {
+            let mut trouble = None;
+            let resolving = self.resolve(place, address, &mut trouble);
+            if timeout(patience, resolving).await.is_err() {
+                let upstream = self.name();
+                tracing::warn!(upstream, %address, "The upstream's name was not resolved in time.");
+            }
+        });
+        join_all(resolving).await;
+    }
+
+    /// Resolves a name again and again, for ever; ends at once for what is none.
+    ///
+    /// What was found stays until something else is: a name server that is away changes nothing.
+    async fn keep_resolving(&self, place: usize, address: &Address) {
+        let mut trouble = None;
+        while let Address::Name { .. } = address {
+            let pause = match self.found.lock()[place].len() {
+                0 => UNRESOLVED_PAUSE.min(self.settings.resolve_interval),
+                _ => self.settings.resolve_interval,
+            };
+            tokio::time::sleep(pause).await;
+            self.resolve(place, address, &mut trouble).await;
+        }
+    }
+
+    /// Resolves a name once. `trouble` is why that failed the last time, if it did.
+    async fn resolve(&self, place: usize, address: &Address, trouble: &mut Option<String>) {
+        let Address::Name { host, port } = address else {
+            return;
+        };
+        let upstream = self.name();
+        match tokio::net::lookup_host((&**host, *port)).await {
+            Ok(found) => {
+                *trouble = None;
+                let found = found.take(MOST_ADDRESSES);
+                let mut found: Vec<_> = found.map(|socket| address.found(socket)).collect();
+                found.sort_unstable_by_key(|target| target.socket.clone());
+                found.dedup();
+                self.found(place, found);
+            }
+            // Once, not at every attempt; a new reason is news.
+            Err(error) => {
+                let error = error.to_string();
+                if trouble.as_ref() != Some(&error) {
+                    tracing::warn!(upstream, %address, error, "The upstream's name was not resolved.");
+                    *trouble = Some(error);
+                }
+            }
+        }
+    }
+
+    /// An address leads to these.
+    fn found(&self, place: usize, targets: Vec<Target>) {
+        let mut found = self.found.lock();
+        if targets.is_empty() || found[place] == targets {
+            return;
+        }
+        found[place] = targets;
+        let rotation = Rotation::new(found.iter().flatten().cloned(), &self.rotation.load());
+        let sockets = rotation.members().iter();
+        let sockets: Vec<_> = sockets
+            .map(|member| member.target.socket.to_string())
+            .collect();
+        tracing::info!(
+            upstream = self.name(),
+            addresses = ?sockets,
+            "The upstream's addresses changed."
+        );
+        self.rotation.store(Arc::new(rotation));
+        drop(found);
+        self.tell_standing();
+    }
 }
 
 /// Between two attempts while no address is known at all.
@@ -241,49 +371,6 @@ const UNRESOLVED_PAUSE: Duration = Duration::from_secs(1);
 /// More than any service announces; an answer is not trusted to be short.
 const MOST_ADDRESSES: usize = 64;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn upstream(address: &str) -> Upstream {
-        let second = Duration::from_secs(1);
-        Upstream::new(UpstreamSettings {
-            address: address.to_owned(),
-            connect_timeout: second,
-            read_timeout: second,
-            write_timeout: second,
-            idle_timeout: second,
-            resolve_interval: second,
-        })
-    }
-
-    #[test]
-    fn each_attempt_of_a_request_goes_to_another_address_whatever_other_requests_do() {
-        let upstream = upstream("app.example:80");
-        let addresses = ["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"];
-        let addresses: Vec<SocketAddr> = addresses.map(|text| text.parse().expect(text)).into();
-        upstream.addresses.store(addresses.clone().into());
-        let mut first_choices = Vec::new();
-        for _ in 0..6 {
-            let turn = upstream.turn();
-            let mut tried: Vec<String> = (0..3)
-                .map(|attempt| {
-                    upstream.turn();
-                    let peer = upstream.peer(turn, attempt, false).expect("an address");
-                    peer.to_string()
-                })
-                .collect();
-            first_choices.push(tried[0].clone());
-            tried.sort();
-            tried.dedup();
-            assert_eq!(tried.len(), 3, "{tried:?}");
-        }
-        first_choices.dedup();
-        assert!(first_choices.len() > 1, "the addresses take turns");
-    }
-
-    #[test]
-    fn a_name_that_was_never_resolved_has_no_peer() {
-        assert!(upstream("app.example:80").peer(0, 0, false).is_err());
-    }
-}
+/// Whom Pingora's connectors trust by themselves: nobody. Each upstream brings its own; else they would read the
+/// system's when they are made, twice for each worker.
+pub const NO_AUTHORITIES: &str = "/dev/null";

@@ -100,3 +100,34 @@ fn check_tells_how_the_server_of_the_counters_is_found() {
         assert_eq!(told.lines().next(), Some(expected));
     }
 }
+
+#[test]
+fn check_tells_upstreams_and_routes_and_nothing_of_a_lone_address() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("config.yaml");
+    let told = |upstreams: &str| {
+        let text = format!("{upstreams}\npolicies: [{{name: p, limits: [1/1s]}}]");
+        fs::write(&path, text).expect("written");
+        let mut out = Vec::new();
+        check(&path, &env, &mut out).expect("ok");
+        let told = String::from_utf8(out).expect("text");
+        let upstreams = told.lines().take_while(|line| !line.starts_with("policy"));
+        upstreams.skip(1).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(told("upstream: {address: app:3000}"), "");
+    assert_eq!(
+        told(
+            "upstream: {addresses: [a:1, 'unix:/b'], tls: {server_name: c.test}, health_check: {}}"
+        ),
+        "upstream default: a:1, unix:/b; TLS for c.test by Mozilla's authorities; checked by connecting"
+    );
+    let several = "\
+upstreams: {api: {address: '[::1]:1', http: 2, health_check: {path: /x}}, web: {address: a:2, tls: {}}}
+routes: [{host: API.example.com, path: [/v1/**, /v2], upstream: api}, {upstream: web}]";
+    let expected = "\
+upstream api: [::1]:1; HTTP/2; checked by GET /x
+upstream web: a:2; TLS for its host by Mozilla's authorities
+route to api: host api.example.com; path /v1/**, /v2
+route to web: everything else";
+    assert_eq!(told(several), expected);
+}

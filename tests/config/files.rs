@@ -154,3 +154,61 @@ fn a_text_that_is_only_parsed_has_a_placeholder_for_each_file() {
     let files = ["/absent/threads", "/absent/password"].map(PathBuf::from);
     assert_eq!(config.files, files);
 }
+
+#[test]
+fn certificates_of_upstreams_are_read_with_the_configuration_and_watched_like_it() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let client = authority.certify("client", "DNS:client.test");
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let [ca, certificate, key] = ["ca", "certificate", "key"].map(at);
+    let put = |from: &Path, to: &str| {
+        fs::copy(from, to).expect("copied");
+    };
+    put(&authority.certificate(), &ca);
+    put(&client.certificate, &certificate);
+    put(&client.key, &key);
+    let path = folder.path().join("config.yaml");
+    let text = format!(
+        "upstream: {{address: app:3000, tls: {{ca: {ca}, certificate: {certificate}, key: {key}}}}}\n\
+         policies: [{{name: p, limits: [1/1s]}}]"
+    );
+    fs::write(&path, text).expect("written");
+    let before = Config::load(&path, &env).expect("accepted");
+    assert_eq!(before.files, [&ca, &certificate, &key].map(PathBuf::from));
+    assert!(
+        !format!("{before:?}").contains("BEGIN"),
+        "nothing of them is shown"
+    );
+
+    put(&other.certificate(), &ca);
+    let after = Config::load(&path, &env).expect("accepted");
+    assert_eq!(
+        after.values.changed(&before.values),
+        ["upstream.tls.ca.content"]
+    );
+    assert_ne!(after.upstreams, before.upstreams);
+
+    let told = |what: &str| {
+        let error = Config::load(&path, &env).expect_err(what);
+        assert_eq!(
+            error.files.len(),
+            3,
+            "they are watched all the same: {what}"
+        );
+        let told = error.to_string();
+        told.split_once(": upstream.tls.")
+            .expect("a path")
+            .1
+            .trim_end()
+            .to_owned()
+    };
+    put(&other.certify("other", "DNS:other.test").key, &key);
+    assert_eq!(
+        told("another key"),
+        "key: it is not the key of the certificate"
+    );
+    put(&client.key, &ca);
+    put(&client.key, &key);
+    assert!(told("no certificate").starts_with("ca: found "));
+}

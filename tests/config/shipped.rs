@@ -45,18 +45,25 @@ fn the_shipped_configuration_shows_every_key_there_is() {
     let sections = sections.map(|section| format!("{section}: {{zz: 1}}\n"));
     let nested = ["tls", "sentinel", "cluster"];
     let in_store = nested.map(|section| format!(", {section}: {{zz: 1}}"));
+    let of_upstreams = ["tls", "eject", "health_check"];
+    let in_upstream = of_upstreams.map(|section| format!(", {section}: {{zz: 1}}"));
     let policies = "policies: [{zz: 1, match: {zz: 1, not: {zz: 1}}}]";
-    let odd = format!("zz: 1\n{}{policies}", sections.concat()).replace(
-        "store: {zz: 1",
-        &format!("store: {{zz: 1{}", in_store.concat()),
-    );
+    let odd = format!("zz: 1\n{}{policies}", sections.concat())
+        .replace(
+            "store: {zz: 1",
+            &format!("store: {{zz: 1{}", in_store.concat()),
+        )
+        .replace(
+            "upstream: {zz: 1",
+            &format!("upstream: {{zz: 1{}", in_upstream.concat()),
+        );
     let faults = parse(&odd).expect_err("unknown keys").faults;
     let lists = faults.into_iter().filter_map(|fault| match fault.problem {
         Problem::UnknownKey { known } => Some(known),
         _ => None,
     });
     let lists: Vec<_> = lists.collect();
-    let expected = sections.len() + nested.len() + 4;
+    let expected = sections.len() + nested.len() + of_upstreams.len() + 4;
     assert_eq!(lists.len(), expected, "one list a section");
     let shipped = text(&root().join("config.yaml"));
     for key in lists.concat() {
@@ -88,7 +95,7 @@ fn the_shipped_configuration_uses_redis_and_the_secret_where_the_environment_has
         "the password is not told"
     );
     assert_eq!(redis.budget, Duration::from_millis(25));
-    assert_eq!(config.upstream.address, "app:8080");
+    assert_eq!(config.upstreams[0].told(), "app:8080");
     assert_eq!(config.warnings, Vec::<String>::new());
     let warnings = load(false).warnings;
     assert!(

@@ -30,7 +30,7 @@ pub struct App {
 }
 
 impl App {
-    /// Starts it with this configuration; `listen` and `metrics_listen` are not to be in it.
+    /// Starts it with this configuration; `metrics_listen` and `admin_listen` are not to be in it, and in `listen` ports are 0.
     pub fn start(yaml: &str) -> Self {
         Self::start_at(yaml, Clock::system())
     }

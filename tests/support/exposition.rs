@@ -26,13 +26,6 @@ impl Family {
     }
 }
 
-/// The names of all families, also of a text without values.
-pub fn names(text: &str) -> BTreeSet<String> {
-    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    let names = types.map(|of| of.split_once(' ').expect("a type").0.to_owned());
-    names.collect()
-}
-
 /// In the order of the text, which is to be in the format of Prometheus, with help and type before values.
 pub fn parse(text: &str) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();

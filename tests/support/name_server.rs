@@ -59,8 +59,15 @@ impl NameServer {
 
     /// From now on the name leads to `address`.
     pub fn tell(&self, address: &str) {
-        let line = format!("{address} {}\n", Self::NAME);
-        fs::write(self.hosts.path(), line).expect("written");
+        self.tell_all(&[address]);
+    }
+
+    /// From now on the name leads to all of these.
+    pub fn tell_all(&self, addresses: &[&str]) {
+        let lines = addresses
+            .iter()
+            .map(|address| format!("{address} {}\n", Self::NAME));
+        fs::write(self.hosts.path(), lines.collect::<String>()).expect("written");
         self.signal("HUP");
     }
 

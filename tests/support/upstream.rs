@@ -23,6 +23,26 @@ pub struct Upstream {
     _close: watch::Sender<bool>,
 }
 
+/// An address at which nothing listens, and nobody else will: a connection is refused.
+pub struct Nobody {
+    pub address: SocketAddr,
+    _bound: socket2::Socket,
+}
+
+impl Nobody {
+    pub fn new() -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.expect("a socket");
+        socket.bind(&any.into()).expect("a free port");
+        let address = socket.local_addr().expect("a bound socket");
+        Self {
+            address: address.as_socket().expect("an IP address"),
+            _bound: socket,
+        }
+    }
+}
+
 /// A request as it reached the upstream.
 #[derive(Clone, Debug)]
 pub struct Seen {
@@ -36,7 +56,12 @@ impl Upstream {
     /// `/status/503` answers that status, `/slow/500` waits so many milliseconds, `/limits` sends rate
     /// limit headers of its own, anything else is answered `ok`.
     pub fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Self::start_at("127.0.0.1:0")
+    }
+
+    /// The same at this address, where it is free.
+    pub fn start_at(address: &str) -> Self {
+        let listener = TcpListener::bind(address).expect("a free port");
         listener.set_nonblocking(true).expect("a listener");
         let address = listener.local_addr().expect("a bound listener");
         let seen = Arc::new(Mutex::new(Vec::new()));

@@ -8,6 +8,7 @@ use http::Method;
 use super::gate::Lists;
 use crate::{
     config::{
+        field::Field,
         leaf::{Choice, Rejected},
         section::Section,
         shown::HIDDEN,
@@ -154,16 +155,35 @@ impl<T> Before<T> {
 }
 
 impl<T: Display + Clone + PartialEq> List<T> {
+    /// Its alternatives, of which a single one may stand without brackets; none if it is absent, `None` if it is at
+    /// fault.
+    pub fn read_one_or_many(&self, section: &mut Section<'_>) -> Option<Vec<T>> {
+        match section.field(self.key) {
+            Some(field) if field.is_word() => {
+                let value = field.word_told(self.told, self.parse)?;
+                Some(vec![value])
+            }
+            Some(field) => self.read_list(field, &[]),
+            None => Some(Vec::new()),
+        }
+    }
+
     /// Its alternatives, none if it is absent; `None` if it is at fault.
     pub fn read(&self, section: &mut Section<'_>, wanted: &[T]) -> Option<Vec<T>> {
+        match section.field(self.key) {
+            Some(field) => self.read_list(field, wanted),
+            None => Some(Vec::new()),
+        }
+    }
+
+    fn read_list(&self, field: Field<'_>, wanted: &[T]) -> Option<Vec<T>> {
         let mut before = Before {
             range: self.range,
             all: Vec::new(),
             ranges: BTreeMap::new(),
         };
         let mut given = 0;
-        let has = section.has(self.key);
-        let read = section.list(self.key, self.example, |item| {
+        let read = field.list(self.example, |item| {
             given += 1;
             item.word_told(self.told, |text| {
                 let value = (self.parse)(text)?;
@@ -172,10 +192,7 @@ impl<T: Display + Clone + PartialEq> List<T> {
                 Ok::<_, Rejected>(value)
             })
         });
-        match read {
-            Some(values) => (values.len() == given).then_some(values),
-            None => (!has).then(Vec::new),
-        }
+        read.filter(|values| values.len() == given)
     }
 
     fn conflict<'t>(
@@ -248,7 +265,7 @@ impl Choice for Apply {
     }
 }
 
-const HOSTS: List<HostPattern> = List {
+pub const HOSTS: List<HostPattern> = List {
     key: "host",
     example: "[api.example.com, \"*.example.org\"]",
     parse: from_str::<HostPattern>,
