@@ -10,6 +10,7 @@ use std::{
 
 use reqwest::{Client, StatusCode};
 use serde_json::Value;
+use slidegate::clock::Clock;
 
 use crate::support::{
     app::{App, metric},
@@ -37,7 +38,7 @@ policies:
 /// A window that turns while the test looks.
 const AUDITED: &str = "
 audit: {sample: 1}
-policies: [{name: bursts, identifier: [constant], cost: 20, limits: [20/1s]}]
+policies: [{name: bursts, identifier: [header:x-api-key], cost: 20, limits: [20/1s]}]
 ";
 
 /// What Prometheus remembers of these proxies: nobody was denied, nor near a limit.
@@ -134,14 +135,16 @@ async fn every_panel_and_every_alert_tells_something_when_everything_happens_tha
     every_alert_is_on_its_way(&prometheus).await;
 }
 
-/// A request takes all of a window. What is a window old still weighs in the estimate until the next window ends.
+/// A request takes all of a window. What is a window old still weighs in the estimate until the next window ends: how long
+/// that is depends on when in its window a key was first sent, so that there is a new one every quarter of it.
 async fn bursts_are_misjudged(proxy: &App) {
     let wrong = "slidegate_audit_decisions_total{outcome=\"false_deny\",policy=\"bursts\"}";
     eventually(
         "more misjudged than what the alert takes for chance",
         async || {
-            for _ in 0..10 {
-                get(proxy, "/", "a", 1).await;
+            let quarter = Clock::system().now().as_millis() / 250;
+            for age in 0..8 {
+                get(proxy, "/", &format!("burst-{}", quarter - age), 1).await;
             }
             proxy.metric(wrong).await >= 15.0
         },
