@@ -315,3 +315,18 @@ async fn a_client_of_http_2_that_reads_nothing_is_cut_off() {
 }
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+
+/// Prometheus keeps its connection from scrape to scrape.
+#[tokio::test]
+async fn what_an_operator_sends_on_one_connection_is_no_endless_head() {
+    let (app, _upstream) = start("");
+    let request = format!(
+        "GET /livez HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n",
+        "a".repeat(30_000)
+    );
+    let mut wire = Wire::open(app.metrics);
+    for _ in 0..10 {
+        let answer = wire.send(request.as_bytes()).response();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}

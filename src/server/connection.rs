@@ -146,6 +146,10 @@ impl Connection {
         head: bool,
         written: &Poll<io::Result<usize>>,
     ) {
+        // Who is answered has sent a head, whether or not the proxy has said so: it does not see operators' requests.
+        if written.is_ready() && !self.is_h2 && self.pace.phase() == Phase::Head {
+            self.pace.set(Phase::Idle);
+        }
         self.unflushed |= written.is_ready();
         if self.unflushed && !head {
             self.unflushed = self.stream().poll_flush(context).is_pending();

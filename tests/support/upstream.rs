@@ -66,18 +66,17 @@ impl Upstream {
         let address = listener.local_addr().expect("a bound listener");
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (close, closing) = watch::channel(false);
+        // What clients may take is slidegate's to say.
+        let mut guests = Guests::of_operators();
+        guests.bounds.max_header_size = usize::MAX / 2;
+        guests.bounds.header_timeout = Duration::from_secs(3600);
         let service = Arc::new(HttpServer::new_app(Service { seen: seen.clone() }));
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .expect("a runtime");
-            runtime.block_on(serve(
-                vec![listener.into()],
-                service,
-                Guests::of_operators(),
-                closing,
-            ));
+            runtime.block_on(serve(vec![listener.into()], service, guests, closing));
         });
         Self {
             address,
@@ -131,6 +130,11 @@ impl ServeHttp for Service {
                 .header("RateLimit", "\"app\";r=5;t=1")
                 .header("RateLimit-Policy", "\"app\";q=999;w=60")
                 .header("Retry-After", 7);
+        }
+        if path == "/cors" {
+            response = response
+                .header("Access-Control-Allow-Origin", "*")
+                .header("Access-Control-Expose-Headers", "X-App");
         }
         let bodiless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
         let body = if bodiless { Vec::new() } else { b"ok".to_vec() };
