@@ -286,6 +286,7 @@ fn rules(config: Config, limiter: Arc<Limiter>, upstreams: Upstreams) -> Rules {
     Rules {
         origin,
         clients: config.clients,
+        forwarding: config.forwarding,
         responder: Responder::new(config.responses, limiter.policies()),
         limiter,
         upstreams,

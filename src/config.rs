@@ -40,7 +40,7 @@ use crate::{
     admin::AdminToken,
     limiter::{LimiterSettings, LineSettings},
     policy::{Apply, ClientRule, Consumers, Gate, IdentifierHasher, Policy, Routes},
-    proxy::{RequestBounds, response::ResponseSettings},
+    proxy::{RequestBounds, forward::ForwardSettings, response::ResponseSettings},
     server::ServerSettings,
     store::{MemorySettings, RedisSettings},
     upstream::UpstreamSettings,
@@ -65,6 +65,8 @@ pub struct Config {
     pub memory: MemorySettings,
     /// How verdicts are made.
     pub limiter: LimiterSettings,
+    /// What upstreams are told beside what clients send.
+    pub forwarding: ForwardSettings,
     /// How responses are written.
     pub responses: ResponseSettings,
     /// Whom no policy is asked about.

@@ -1,7 +1,9 @@
 //! The Pingora callbacks, and nothing else: what a request asks is the limiter's to answer, what a client
 //! reads is written in [`response`].
 
+pub mod forward;
 mod request;
+mod request_id;
 pub mod response;
 pub mod upstream;
 
@@ -24,7 +26,9 @@ use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use smallvec::SmallVec;
 
 use self::{
-    response::Responder,
+    forward::{Came, ForwardSettings},
+    request_id::RequestId,
+    response::{Asked, Responder},
     upstream::{AmbiguousRoute, Upstream, Upstreams},
 };
 use crate::{
@@ -79,6 +83,8 @@ pub struct Rules {
     pub limiter: Arc<Limiter>,
     /// Where requests go.
     pub upstreams: Upstreams,
+    /// What upstreams are told.
+    pub forwarding: ForwardSettings,
     /// What clients read.
     pub responder: Responder,
     /// What operators are told that all of it was made from.
@@ -102,6 +108,8 @@ pub struct RequestState {
     /// Who was counted, and whom the upstream is told of: one and the same.
     client: Client,
     peer_is_trusted: bool,
+    /// What the request is called, if it is to be.
+    id: Option<RequestId>,
     verdict: Option<Verdict>,
     /// How much of its body has come, in bytes.
     body: u64,
@@ -133,6 +141,7 @@ impl ProxyHttp for Gateway {
             rules: self.rules.load_full(),
             client: Client::Unix,
             peer_is_trusted: false,
+            id: None,
             verdict: None,
             body: 0,
             way: None,
@@ -146,6 +155,9 @@ impl ProxyHttp for Gateway {
         state: &mut RequestState,
     ) -> pingora::Result<()> {
         (state.client, state.peer_is_trusted) = request::client(session, &state.rules.clients);
+        let headers = &session.req_header().headers;
+        let has_id = state.rules.forwarding.request_id;
+        state.id = has_id.then(|| RequestId::of(headers));
         Pace::head_is_read(session.digest());
         request::bound_waiting(session, &self.bounds, self.readiness.is_ready());
         Ok(())
@@ -157,42 +169,42 @@ impl ProxyHttp for Gateway {
         state: &mut RequestState,
     ) -> pingora::Result<bool> {
         if let Some(status) = request::is_at_fault(session.req_header(), &self.bounds) {
-            let (head, body) = state.rules.responder.fail(status, None, Duration::ZERO);
-            request::keep_if_the_rest_is_small(session);
-            request::answer(session, head, body).await?;
-            return Ok(true);
+            let responder = &state.rules.responder;
+            let answer = responder.fail(&state.asked(session), status, None, Duration::ZERO);
+            return request::answer(session, answer).await;
         }
         let view = RequestView {
             head: session.req_header(),
             client: state.client,
             peer_is_trusted: state.peer_is_trusted,
         };
-        let verdict = state.rules.limiter.check(&view, Intent::Take).await;
+        let mut verdict = state.rules.limiter.check(&view, Intent::Take).await;
         let added = clock::elapsed(state.started);
         self.metrics.request_added.observe(added.as_secs_f64());
 
-        let passes = verdict.outcome == Outcome::Pass;
-        let verdict = state.verdict.insert(verdict);
-        if !passes {
-            let (head, body) = state.rules.responder.refuse(verdict, session.req_header());
-            request::keep_if_the_rest_is_small(session);
-            request::answer(session, head, body).await?;
-            return Ok(true);
-        }
-        let status = match state.rules.upstreams.route(session.req_header()) {
-            Ok(Some(upstream)) => {
-                state.way = Some(Way::to(upstream));
-                return Ok(false);
+        let failed = if verdict.outcome != Outcome::Pass {
+            None
+        } else {
+            match state.rules.upstreams.route(session.req_header()) {
+                Ok(Some(upstream)) => {
+                    state.way = Some(Way::to(upstream));
+                    state.verdict = Some(verdict);
+                    return Ok(false);
+                }
+                Ok(None) => Some(StatusCode::NOT_FOUND),
+                Err(AmbiguousRoute) => Some(StatusCode::BAD_REQUEST),
             }
-            Ok(None) => StatusCode::NOT_FOUND,
-            Err(AmbiguousRoute) => StatusCode::BAD_REQUEST,
         };
-        state.rules.limiter.settle(verdict, status).await;
-        let responder = &state.rules.responder;
-        let (head, body) = responder.fail(status, Some(verdict), Duration::ZERO);
-        request::keep_if_the_rest_is_small(session);
-        request::answer(session, head, body).await?;
-        Ok(true)
+        if let Some(status) = failed {
+            state.rules.limiter.settle(&mut verdict, status).await;
+        }
+        let (responder, asked) = (&state.rules.responder, state.asked(session));
+        let answer = match failed {
+            None => responder.refuse(&asked, &verdict),
+            Some(status) => responder.fail(&asked, status, Some(&verdict), Duration::ZERO),
+        };
+        state.verdict = Some(verdict);
+        request::answer(session, answer).await
     }
 
     async fn upstream_peer(
@@ -268,13 +280,18 @@ impl ProxyHttp for Gateway {
         head: &mut RequestHeader,
         state: &mut RequestState,
     ) -> pingora::Result<()> {
-        let by_tls = request::is_tls(session);
-        request::forward(head, state.client, state.peer_is_trusted, by_tls)
+        let came = Came {
+            client: state.client,
+            peer_is_trusted: state.peer_is_trusted,
+            by_tls: request::is_tls(session),
+            version: session.req_header().version,
+        };
+        forward::request(&state.rules.forwarding, head, came, state.id.as_ref())
     }
 
     async fn response_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         head: &mut ResponseHeader,
         state: &mut RequestState,
     ) -> pingora::Result<()> {
@@ -291,12 +308,11 @@ impl ProxyHttp for Gateway {
         }
         if let Some(verdict) = &mut state.verdict {
             state.rules.limiter.settle(verdict, head.status).await;
-            state
-                .rules
-                .responder
-                .annotate(verdict, passed.unwrap_or_default(), head)?;
         }
-        Ok(())
+        forward::response(&state.rules.forwarding, head)?;
+        let passed = passed.unwrap_or_default();
+        let (responder, asked) = (&state.rules.responder, state.asked(session));
+        responder.annotate(&asked, state.verdict.as_ref(), passed, head)
     }
 
     async fn fail_to_proxy(
@@ -335,10 +351,8 @@ impl ProxyHttp for Gateway {
             .upstream_chosen
             .map(clock::elapsed)
             .unwrap_or_default();
-        let (head, body) = state
-            .rules
-            .responder
-            .fail(status, state.verdict.as_ref(), passed);
+        let (responder, asked) = (&state.rules.responder, state.asked(session));
+        let (head, body) = responder.fail(&asked, status, state.verdict.as_ref(), passed);
         let sent = session.as_downstream_mut().write_error_response(head, body);
         if let Err(error) = sent.await {
             tracing::debug!(%error, "The client left before its error was sent.");
@@ -374,6 +388,16 @@ impl ProxyHttp for Gateway {
         _: ProxyWarnLogContext,
     ) -> bool {
         true
+    }
+}
+
+impl RequestState {
+    /// What an answer depends on beside what was decided.
+    fn asked<'a>(&'a self, session: &'a Session) -> Asked<'a> {
+        Asked {
+            head: session.req_header(),
+            id: self.id.as_ref(),
+        }
     }
 }
 

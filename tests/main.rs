@@ -22,6 +22,7 @@ mod examples;
 mod explain;
 mod failure_modes;
 mod fuzz_corpus;
+mod headers;
 mod listeners;
 mod manifests;
 mod observability;

@@ -279,7 +279,8 @@ async fn headers_are_sent_as_configured() {
         header(&denied, "Content-Type"),
         Some("text/plain; charset=utf-8")
     );
-    assert_eq!(denied.text().await.expect("a body"), "Quota exceeded\n");
+    let body = denied.text().await.expect("a body");
+    assert!(body.starts_with("Quota exceeded (request "), "{body}");
 
     let setup = Setup::with(
         "responses: {ratelimit: false, x_ratelimit_reset: seconds}",

@@ -5,6 +5,7 @@
 
 mod audit;
 mod bounds;
+mod forwarding;
 mod gate;
 mod identifier;
 mod identity;
@@ -36,6 +37,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let upstreams = upstream::read(root, &server);
     let store = root.section("store", store::read);
     let identity = root.section("identity", identity::read).unwrap_or_default();
+    let forwarding = root.section("forwarding", forwarding::read);
     let responses = root.section("responses", responses::read);
     let near_limit_edges = root.section("near_limit", near_limit::edges);
     let audit = root.section("audit", |section| {
@@ -69,7 +71,8 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
             audit: audit?,
             lines: lines.unwrap_or_default(),
         },
-        responses: responses?,
+        forwarding: forwarding?,
+        responses: responses??,
         gate: lists.gate(),
         apply,
         policies,

@@ -22,6 +22,8 @@ pub struct Gate {
     /// Paths that no policy asks about. One that has two readings is exempt if both are: else a request could be
     /// exempt here and something else to its upstream.
     pub exempt_paths: Vec<PathPattern>,
+    /// Whether no policy asks about what browsers send before a request from a page of another origin.
+    pub exempt_cors_preflights: bool,
 }
 
 impl Gate {
@@ -30,7 +32,9 @@ impl Gate {
     }
 
     pub(super) fn exempts(&self, facts: &Facts<'_>) -> bool {
-        if facts.client.is_in(&self.exempt_clients) {
+        if facts.client.is_in(&self.exempt_clients)
+            || (self.exempt_cors_preflights && facts.is_cors_preflight())
+        {
             return true;
         }
         let is_exempt = |path: &[u8]| self.exempt_paths.iter().any(|exempt| exempt.matches(path));

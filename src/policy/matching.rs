@@ -96,6 +96,16 @@ pub(super) struct Wanted {
 }
 
 impl<'a> Facts<'a> {
+    /// Whether a browser asks what a page of another origin may send (Fetch Standard, 3.3.2).
+    pub fn is_cors_preflight(&self) -> bool {
+        self.head.method == Method::OPTIONS
+            && self.head.headers.contains_key(header::ORIGIN)
+            && self
+                .head
+                .headers
+                .contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+    }
+
     pub fn new(view: &RequestView<'a>, wanted: Wanted) -> Self {
         Self {
             head: view.head,

@@ -1,12 +1,11 @@
-//! What is read from a request, what bounds it, and what the upstream sees of it.
+//! What is read from a request, and what bounds it.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
+use http::{Method, StatusCode, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_proxy::Session;
-use smallvec::SmallVec;
 
 use super::RequestBounds;
 use crate::policy::{Client, ClientRule};
@@ -37,74 +36,11 @@ pub(super) fn bound_waiting(session: &mut Session, bounds: &RequestBounds, keep_
     session.set_write_timeout(Some(bounds.body_timeout));
 }
 
-/// Tells the upstream who the client is; what the client said of that itself is replaced. A trusted proxy alone
-/// knows whether its client came by TLS, so its word for that is kept; without one it is told how the client came to
-/// us.
-///
-/// # Errors
-/// None in practice: an address and a host that was accepted are header values.
-pub(super) fn forward(
-    head: &mut RequestHeader,
-    client: Client,
-    peer_is_trusted: bool,
-    came_by_tls: bool,
-) -> pingora::Result<()> {
-    let is_told = peer_is_trusted && head.headers.contains_key("x-forwarded-proto");
-    let by_tls = if is_told {
-        says_https(head)
-    } else {
-        came_by_tls
-    };
-    let spoofed: SmallVec<[HeaderName; 4]> = head
-        .headers
-        .keys()
-        .filter(tells_the_client)
-        .cloned()
-        .collect();
-    for name in spoofed {
-        head.remove_header(&name);
-    }
-    match client {
-        Client::Address(address) => {
-            head.insert_header("X-Forwarded-For", address.to_canonical().to_string())?;
-        }
-        Client::Unix => {}
-    }
-    let proto = if by_tls { "https" } else { "http" };
-    head.insert_header("X-Forwarded-Proto", HeaderValue::from_static(proto))?;
-    if let Some(host) = head.headers.get(header::HOST).cloned() {
-        head.insert_header("X-Forwarded-Host", host)?;
-    }
-    Ok(())
-}
-
 /// Whether the client's connection is encrypted.
 pub(super) fn is_tls(session: &Session) -> bool {
     session
         .digest()
         .is_some_and(|digest| digest.ssl_digest.is_some())
-}
-
-/// Whether `X-Forwarded-Proto` is there once and says that the client came by TLS.
-fn says_https(head: &RequestHeader) -> bool {
-    let mut lines = head.headers.get_all("x-forwarded-proto").iter();
-    let is_https = |line: &HeaderValue| line.as_bytes().eq_ignore_ascii_case(b"https");
-    lines.next().is_some_and(is_https) && lines.next().is_none()
-}
-
-/// Whether a header tells who the client is, or how it came: only a proxy may say that. Underscores count
-/// as hyphens, since CGI and its heirs make them the same.
-fn tells_the_client(name: &&HeaderName) -> bool {
-    let like = |wanted: &[u8]| {
-        let bytes = name.as_str().bytes();
-        let hyphenated = bytes.map(|byte| if byte == b'_' { b'-' } else { byte });
-        hyphenated.take(wanted.len()).eq(wanted.iter().copied())
-    };
-    match name.as_str().as_bytes().first() {
-        Some(b'x') => like(b"x-forwarded") || like(b"x-real-ip"),
-        Some(b'f') => **name == header::FORWARDED,
-        _ => false,
-    }
 }
 
 /// The status of a request that goes no further, whoever sent it and wherever it would go.
@@ -156,7 +92,7 @@ pub(super) fn has_no_path(head: &RequestHeader) -> bool {
 
 /// Keeps the connection of a request that is answered early if little of it is still to come: the rest is
 /// read and dropped after the answer. A large rest closes it, and one that waits for a 100 never comes.
-pub(super) fn keep_if_the_rest_is_small(session: &mut Session) {
+fn keep_if_the_rest_is_small(session: &mut Session) {
     let head = session.req_header();
     let waits = head.headers.contains_key(header::EXPECT);
     let length = content_length(head);
@@ -166,15 +102,16 @@ pub(super) fn keep_if_the_rest_is_small(session: &mut Session) {
     }
 }
 
-/// Sends a whole response in place of the upstream's; the connection survives it.
+/// Sends a whole response in place of the upstream's, which is then done: `true`. The connection survives it if little
+/// of the request is still to come.
 ///
 /// # Errors
 /// If the client is gone.
 pub(super) async fn answer(
     session: &mut Session,
-    head: ResponseHeader,
-    body: Bytes,
-) -> pingora::Result<()> {
+    (head, body): (ResponseHeader, Bytes),
+) -> pingora::Result<bool> {
+    keep_if_the_rest_is_small(session);
     let bodiless = session.req_header().method == Method::HEAD || body.is_empty();
     session
         .write_response_header(Box::new(head), bodiless)
@@ -182,7 +119,7 @@ pub(super) async fn answer(
     if !bodiless {
         session.write_response_body(Some(body), true).await?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The most of an unread body that is read for the sake of the connection, in bytes.

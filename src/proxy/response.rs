@@ -11,9 +11,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use pingora::http::ResponseHeader;
 
+use super::request_id::{RequestId, X_REQUEST_ID};
 use crate::{
     limiter::{LimitDecision, Outcome, Verdict},
     policy::{IdentifierSource, Mode, NamedLimit, PolicySet, Refusal},
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// How responses are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseSettings {
     /// Whether `X-RateLimit-Limit`, `-Remaining` and `-Reset` are sent. Default true.
     pub x_ratelimit: bool,
@@ -31,6 +32,27 @@ pub struct ResponseSettings {
     pub x_ratelimit_reset: ResetFormat,
     /// What the body of a denial is. Default [`ErrorBody::ProblemJson`].
     pub error_body: ErrorBody,
+    /// Pages of which origins may read our answers and headers. Default none: where an app has no pages of other
+    /// origins, nobody needs to.
+    pub cors: Option<Cors>,
+}
+
+/// Which pages may read our answers (Fetch Standard, 3.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cors {
+    /// Those of these origins, each as browsers write it: `https://app.example.com`. `None` for all.
+    pub origins: Option<Vec<Box<str>>>,
+    /// Whether also to requests with cookies. Never together with all origins.
+    pub credentials: bool,
+}
+
+/// What an answer depends on beside what was decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// What the client asked for.
+    pub head: &'a Parts,
+    /// What the request is called, if it is called anything.
+    pub id: Option<&'a RequestId>,
 }
 
 /// What `X-RateLimit-Reset` holds.
@@ -71,6 +93,8 @@ pub struct Responder {
     /// `RateLimit-Policy` where all of so many enforced policies are in force with limits of their own, as it mostly
     /// is: written once.
     all_limits: (usize, Option<HeaderValue>),
+    /// Which of our headers pages may read.
+    exposed: HeaderValue,
 }
 
 impl Responder {
@@ -90,6 +114,7 @@ impl Responder {
                 .collect()
         });
         Self {
+            exposed: exposed(&settings),
             settings,
             members: members.collect(),
             all_limits: (
@@ -99,15 +124,49 @@ impl Responder {
         }
     }
 
-    /// Adds what the client may know of its limits to the upstream's response.
-    ///
-    /// `X-RateLimit-*` of the upstream are replaced, since two limits can not share one header; its
-    /// `RateLimit` members are kept and ours added, as the draft asks of intermediaries. `passed` is the time
-    /// since the decision: its whole seconds are taken off the waits, so that none is told too short.
+    /// Adds to the upstream's response what the client may know: of its limits, and what its request is called. A page
+    /// that the upstream lets read the response may read them.
     ///
     /// # Errors
     /// None in practice: every value here is a header value.
     pub fn annotate(
+        &self,
+        asked: &Asked<'_>,
+        verdict: Option<&Verdict>,
+        passed: Duration,
+        head: &mut ResponseHeader,
+    ) -> pingora::Result<()> {
+        if let Some(id) = asked.id
+            && !head.headers.contains_key(X_REQUEST_ID)
+        {
+            head.insert_header(X_REQUEST_ID, id.value())?;
+        }
+        let is_shared = head.headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN);
+        if is_shared && self.reader(asked).is_some() {
+            head.append_header(ACCESS_CONTROL_EXPOSE_HEADERS, self.exposed.clone())?;
+        }
+        verdict.map_or(Ok(()), |verdict| self.limits(verdict, passed, head))
+    }
+
+    /// The origin that an answer of our own is told to be readable for, if it is to be for the page that asked.
+    fn reader(&self, asked: &Asked<'_>) -> Option<HeaderValue> {
+        let cors = self.settings.cors.as_ref()?;
+        let origin = asked.head.headers.get(header::ORIGIN)?;
+        let Some(origins) = &cors.origins else {
+            return Some(HeaderValue::from_static("*"));
+        };
+        let is_one = origins
+            .iter()
+            .any(|known| known.as_bytes() == origin.as_bytes());
+        is_one.then(|| origin.clone())
+    }
+
+    /// Adds what the client may know of its limits.
+    ///
+    /// `X-RateLimit-*` of the upstream are replaced, since two limits can not share one header; its
+    /// `RateLimit` members are kept and ours added, as the draft asks of intermediaries. `passed` is the time
+    /// since the decision: its whole seconds are taken off the waits, so that none is told too short.
+    fn limits(
         &self,
         verdict: &Verdict,
         passed: Duration,
@@ -141,16 +200,20 @@ impl Responder {
     }
 
     /// The head of what a client would get: of our own answer, or what is added to the upstream's.
-    pub fn preview(&self, verdict: &Verdict, request: &http::request::Parts) -> Preview {
+    pub fn preview(&self, verdict: &Verdict, request: &Parts) -> Preview {
+        let asked = Asked {
+            head: request,
+            id: None,
+        };
         let passes = verdict.outcome == Outcome::Pass;
         let head = if passes {
             let mut head = ResponseHeader::build(StatusCode::OK, None)
                 .expect("a head with a status and nothing else");
-            self.annotate(verdict, Duration::ZERO, &mut head)
+            self.annotate(&asked, Some(verdict), Duration::ZERO, &mut head)
                 .expect("every value is a header value");
             head
         } else {
-            self.refuse(verdict, request).0
+            self.refuse(&asked, verdict).0
         };
         Preview {
             status: (!passes).then_some(head.status),
@@ -159,68 +222,67 @@ impl Responder {
     }
 
     /// The response to a request that does not pass.
-    pub fn refuse(
-        &self,
-        verdict: &Verdict,
-        request: &http::request::Parts,
-    ) -> (ResponseHeader, Bytes) {
+    pub fn refuse(&self, asked: &Asked<'_>, verdict: &Verdict) -> (ResponseHeader, Bytes) {
         let problem = match &verdict.outcome {
-            Outcome::Denied if is_grpc(request) => return self.grpc_denial(verdict),
+            Outcome::Denied if is_grpc(asked.head) => return self.grpc_denial(asked, verdict),
             Outcome::Denied | Outcome::Pass => Problem::denied(verdict),
             Outcome::Unavailable { retry_after } => Problem::unavailable(*retry_after),
             Outcome::Refused(refusal) => Problem::refused(refusal),
         };
-        self.write(&problem, Some(verdict), Duration::ZERO)
+        self.write(asked, &problem, Some(verdict), Duration::ZERO)
     }
 
     /// The response to a request that failed with `status`, `passed` after the decision on it.
     pub fn fail(
         &self,
+        asked: &Asked<'_>,
         status: StatusCode,
         verdict: Option<&Verdict>,
         passed: Duration,
     ) -> (ResponseHeader, Bytes) {
-        self.write(&Problem::failed(status), verdict, passed)
+        self.write(asked, &Problem::failed(status), verdict, passed)
     }
 
     fn write(
         &self,
+        asked: &Asked<'_>,
         problem: &Problem<'_>,
         verdict: Option<&Verdict>,
         passed: Duration,
     ) -> (ResponseHeader, Bytes) {
         let (content_type, body) = match self.settings.error_body {
-            ErrorBody::ProblemJson => ("application/problem+json", problem.json()),
-            ErrorBody::Text => ("text/plain; charset=utf-8", problem.text()),
+            ErrorBody::ProblemJson => ("application/problem+json", problem.json(asked.id)),
+            ErrorBody::Text => ("text/plain; charset=utf-8", problem.text(asked.id)),
         };
-        let head = self.head(problem.status, content_type, body.len(), |head| {
+        let head = self.head(asked, problem.status, content_type, body.len(), |head| {
             if let Some(seconds) = problem.retry_after {
                 head.insert_header(RETRY_AFTER, seconds)?;
             }
             if let Some(challenge) = &problem.challenge {
                 head.insert_header(WWW_AUTHENTICATE, challenge)?;
             }
-            verdict.map_or(Ok(()), |verdict| self.annotate(verdict, passed, head))
+            verdict.map_or(Ok(()), |verdict| self.limits(verdict, passed, head))
         });
         (head, body.into())
     }
 
     /// Trailers-only, as gRPC clients read a status: 429 alone would tell them to try again.
-    fn grpc_denial(&self, verdict: &Verdict) -> (ResponseHeader, Bytes) {
+    fn grpc_denial(&self, asked: &Asked<'_>, verdict: &Verdict) -> (ResponseHeader, Bytes) {
         let problem = Problem::denied(verdict);
-        let head = self.head(StatusCode::OK, "application/grpc", 0, |head| {
+        let head = self.head(asked, StatusCode::OK, "application/grpc", 0, |head| {
             head.insert_header(GRPC_STATUS, GRPC_RESOURCE_EXHAUSTED)?;
             head.insert_header(GRPC_MESSAGE, "quota exceeded")?;
             if let Some(seconds) = problem.retry_after {
                 head.insert_header(RETRY_AFTER, seconds)?;
             }
-            self.annotate(verdict, Duration::ZERO, head)
+            self.limits(verdict, Duration::ZERO, head)
         });
         (head, Bytes::new())
     }
 
     fn head(
         &self,
+        asked: &Asked<'_>,
         status: StatusCode,
         content_type: &'static str,
         length: usize,
@@ -231,6 +293,22 @@ impl Responder {
             head.insert_header(header::CONTENT_TYPE, content_type)?;
             head.insert_header(header::CONTENT_LENGTH, length)?;
             head.insert_header(header::CACHE_CONTROL, "no-store")?;
+            if let Some(id) = asked.id {
+                head.insert_header(X_REQUEST_ID, id.value())?;
+            }
+            if let Some(origin) = self.reader(asked) {
+                head.insert_header(ACCESS_CONTROL_ALLOW_ORIGIN, origin)?;
+                head.insert_header(ACCESS_CONTROL_EXPOSE_HEADERS, self.exposed.clone())?;
+                if self
+                    .settings
+                    .cors
+                    .as_ref()
+                    .is_some_and(|cors| cors.credentials)
+                {
+                    head.insert_header(ACCESS_CONTROL_ALLOW_CREDENTIALS, "true")?;
+                }
+                head.insert_header(header::VARY, "Origin")?;
+            }
             more(&mut head)?;
             Ok::<_, Box<pingora::Error>>(head)
         };
@@ -337,7 +415,7 @@ impl<'a> Problem<'a> {
         Self::new(status, ABOUT_BLANK, title)
     }
 
-    fn json(&self) -> String {
+    fn json(&self, id: Option<&RequestId>) -> String {
         let mut problem = serde_json::json!({
             "type": self.kind,
             "title": self.title,
@@ -349,14 +427,24 @@ impl<'a> Problem<'a> {
         if !self.violated.is_empty() {
             problem["violated-policies"] = self.violated.as_slice().into();
         }
+        if let Some(id) = id {
+            problem["request-id"] = id.as_str().into();
+        }
         problem.to_string()
     }
 
-    fn text(&self) -> String {
-        match &self.detail {
-            Some(detail) => format!("{}: {detail}\n", self.title),
-            None => format!("{}\n", self.title),
+    fn text(&self, id: Option<&RequestId>) -> String {
+        let mut text = self.title.to_owned();
+        if let Some(detail) = &self.detail {
+            text += ": ";
+            text += detail;
         }
+        if let Some(id) = id {
+            text += " (request ";
+            text += id.as_str();
+            text += ")";
+        }
+        text + "\n"
     }
 }
 
@@ -430,7 +518,19 @@ fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> String
     }
 }
 
-fn is_grpc(request: &http::request::Parts) -> bool {
+/// Which of the headers that we send a page may read (Fetch Standard, 3.3.4).
+fn exposed(settings: &ResponseSettings) -> HeaderValue {
+    let mut names = vec![RETRY_AFTER, X_REQUEST_ID];
+    if settings.ratelimit {
+        names.extend([RATELIMIT_POLICY, RATELIMIT]);
+    }
+    if settings.x_ratelimit {
+        names.extend([X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET]);
+    }
+    HeaderValue::try_from(names.join(", ")).expect("names are constant")
+}
+
+fn is_grpc(request: &Parts) -> bool {
     request
         .headers
         .get(header::CONTENT_TYPE)
@@ -454,6 +554,9 @@ const X_RATELIMIT_REMAINING: &str = "X-RateLimit-Remaining";
 const X_RATELIMIT_RESET: &str = "X-RateLimit-Reset";
 const RATELIMIT_POLICY: &str = "RateLimit-Policy";
 const RATELIMIT: &str = "RateLimit";
+const ACCESS_CONTROL_ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
+const ACCESS_CONTROL_ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials";
+const ACCESS_CONTROL_EXPOSE_HEADERS: &str = "Access-Control-Expose-Headers";
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_RESOURCE_EXHAUSTED: u64 = 8;

@@ -97,6 +97,9 @@ fn every_default_is_the_one_in_use() {
             base["upstreams"] = json!({"any": {"address": "app:1"}});
             base["routes"] = json!([{"upstream": "any"}]);
         }
+        if pointer(&setting.place).starts_with("/responses/cors/") {
+            base["responses"] = json!({"cors": {"origins": ["https://app.test"]}});
+        }
         // Without checks they have no settings.
         let checks = setting
             .place
@@ -138,8 +141,8 @@ fn every_default_is_the_one_in_use() {
         }
     }
     assert!(found >= 33, "found {found}");
-    // What checks of upstreams do is in comments, since there are none by default.
-    let in_comments = 5 + 2 * 4;
+    // What checks of upstreams do, and who else may read answers, is in comments, since there are none by default.
+    let in_comments = 7 + 2 * 4;
     assert!(
         shown + in_comments >= found,
         "config.yaml shows {shown} of {found}"

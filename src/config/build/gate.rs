@@ -7,7 +7,7 @@ use super::{
     matching::{CLIENTS, List, PATHS},
 };
 use crate::{
-    config::{consumer_name, section::Section},
+    config::{consumer_name, leaf::boolean, section::Section},
     policy::{Cidr, Gate, Identifier, PathPattern},
 };
 
@@ -18,6 +18,7 @@ pub struct Lists {
     pub exempt_clients: Vec<Cidr>,
     pub exempt_paths: Vec<PathPattern>,
     pub exempt_consumers: HashSet<Identifier>,
+    pub exempt_cors_preflights: bool,
 }
 
 pub fn read(root: &mut Section<'_>, identity: &Identity) -> Lists {
@@ -47,6 +48,7 @@ pub fn read(root: &mut Section<'_>, identity: &Identity) -> Lists {
             let problem = "covers every path: no policy would ever be asked";
             section.conflict("path", problem, None);
         }
+        let preflights = section.word("cors_preflight", false, boolean);
         let consumers = CONSUMERS.read(section, &[]).unwrap_or_default();
         if section.has("consumer") && identity.consumers.is_none() {
             let problem = "has no effect: there are no consumers";
@@ -56,14 +58,16 @@ pub fn read(root: &mut Section<'_>, identity: &Identity) -> Lists {
         let path = section.path().key("consumer");
         let consumers = consumers.iter();
         let consumers = consumers.filter_map(|name| identity.consumer(&path, name).ok());
-        (clients, paths, consumers.collect())
+        (clients, paths, consumers.collect(), preflights)
     });
-    let (exempt_clients, exempt_paths, exempt_consumers) = exempt.unwrap_or_default();
+    let (exempt_clients, exempt_paths, exempt_consumers, exempt_cors_preflights) =
+        exempt.unwrap_or_default();
     Lists {
         blocked,
         exempt_clients,
         exempt_paths,
         exempt_consumers,
+        exempt_cors_preflights,
     }
 }
 
@@ -74,6 +78,7 @@ impl Lists {
             exempt_clients: self.exempt_clients.iter().copied().collect(),
             exempt_consumers: self.exempt_consumers.clone(),
             exempt_paths: self.exempt_paths.clone(),
+            exempt_cors_preflights: self.exempt_cors_preflights,
         }
     }
 }
