@@ -354,8 +354,11 @@ impl ProxyHttp for Gateway {
         let (responder, asked) = (&state.rules.responder, state.asked(session));
         let (head, body) = responder.fail(&asked, status, state.verdict.as_ref(), passed);
         let sent = session.as_downstream_mut().write_error_response(head, body);
-        if let Err(error) = sent.await {
-            tracing::debug!(%error, "The client left before its error was sent.");
+        match sent.await {
+            Ok(()) => request::take_the_rest(session).await,
+            Err(error) => {
+                tracing::debug!(%error, "The client left before its error was sent.");
+            }
         }
         FailToProxy {
             error_code: status.as_u16(),
@@ -366,12 +369,15 @@ impl ProxyHttp for Gateway {
     async fn logging(
         &self,
         session: &mut Session,
-        _error: Option<&Error>,
+        error: Option<&Error>,
         _state: &mut RequestState,
     ) {
         Pace::is_served(session.digest());
         self.metrics
             .request(session.response_written().map(|head| head.status));
+        if error.is_none() {
+            request::take_the_rest(session).await;
+        }
     }
 
     /// Pingora's own line has no bound: [`Gateway::failures`] tells instead.

@@ -39,7 +39,7 @@ use crate::{
 
 pub use self::{
     census::{Census, CensusSettings},
-    connection::Bounds,
+    connection::{Bounds, LINGER, LINGER_BYTES},
     listener::{BindError, Bound, ListenAddress, bind, bind_tcp},
     opening::{ListenerSettings, Opening, ProxyProtocol},
     pace::Pace,

@@ -2,11 +2,13 @@
 //! that breaks.
 
 use std::{
+    future::poll_fn,
     net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::Poll,
 };
 
 use bytes::Bytes;
@@ -161,6 +163,36 @@ async fn many_calls_at_once_share_a_connection() {
         }
     });
     futures_util::future::join_all(calls).await;
+}
+
+/// Clients that are still sending take a stream that is reset behind its answer for one that failed.
+#[tokio::test]
+async fn who_is_answered_while_sending_may_send_the_rest() {
+    let app = proxy_to(echo().await);
+    let mut client = client(app.proxy).await;
+    let mut request = call(app.proxy);
+    request
+        .headers_mut()
+        .append("x-api-key", "one".parse().expect("a value"));
+    request
+        .headers_mut()
+        .append("x-api-key", "two".parse().expect("a value"));
+    let (response, mut stream) = client.send_request(request, false).expect("sent");
+    let response = response.await.expect("an answer");
+    assert_eq!(response.status(), 400);
+    let mut body = response.into_body();
+    while let Some(data) = body.data().await {
+        drop(
+            body.flow_control()
+                .release_capacity(data.expect("whole").len()),
+        );
+    }
+    // Whatever followed the answer is here when a second one is.
+    let (other, _) = client.send_request(call(app.proxy), true).expect("sent");
+    assert_eq!(other.await.expect("a response").status(), 200);
+    let reset = poll_fn(|context| Poll::Ready(stream.poll_reset(context).is_ready())).await;
+    assert!(!reset, "the stream goes on");
+    send(&mut stream, "the rest", true);
 }
 
 /// Case j149: the answer is garbage, and the call was read. It is not sent again, nor in HTTP/1.1.

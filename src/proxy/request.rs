@@ -6,9 +6,13 @@ use bytes::Bytes;
 use http::{Method, StatusCode, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_proxy::Session;
+use tokio::time::timeout;
 
 use super::RequestBounds;
-use crate::policy::{Client, ClientRule};
+use crate::{
+    policy::{Client, ClientRule},
+    server::{LINGER, LINGER_BYTES},
+};
 
 /// Who sent the request, and whether the peer of its connection is a trusted proxy.
 pub(super) fn client(session: &Session, rule: &ClientRule) -> (Client, bool) {
@@ -120,6 +124,25 @@ pub(super) async fn answer(
         session.write_response_body(Some(body), true).await?;
     }
     Ok(true)
+}
+
+/// Reads and drops what a client of HTTP/2 still sends when it is answered. Else its stream ends with RST_STREAM right
+/// behind the answer, as RFC 9113 (8.1) has it, and clients that are still sending, curl 7.88 among them, take that for an
+/// error and lose the answer. (A connection of HTTP/1 lingers once it is closed.)
+pub(super) async fn take_the_rest(session: &mut Session) {
+    if !session.as_downstream().is_http2() || session.as_downstream_mut().is_body_done() {
+        return;
+    }
+    let rest = async {
+        let mut left = LINGER_BYTES;
+        while let Ok(Some(dropped)) = session.as_downstream_mut().read_request_body().await {
+            left = left.saturating_sub(dropped.len());
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    drop(timeout(LINGER, rest).await);
 }
 
 /// The most of an unread body that is read for the sake of the connection, in bytes.
