@@ -36,5 +36,8 @@ USER 65532:65532
 # The proxy; metrics and health.
 EXPOSE 8000 9464
 STOPSIGNAL SIGTERM
+# For Docker alone: Kubernetes has its own probes.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s \
+    CMD ["/usr/local/bin/slidegate", "healthcheck", "--config", "/etc/slidegate/config.yaml"]
 ENTRYPOINT ["/usr/local/bin/slidegate"]
 CMD ["run", "--config", "/etc/slidegate/config.yaml"]

@@ -21,11 +21,12 @@ use crate::{
     limiter::{Limiter, LimiterLogs},
     metrics::Metrics,
     observe::{Observatory, ReloadStatus},
+    pem,
     policy::PolicySet,
     proxy::{
         Gateway, Origin, RequestBounds, Rules,
         response::Responder,
-        upstream::{Failure, NO_AUTHORITIES, Upstreams},
+        upstream::{Failure, Upstreams},
     },
     server::{
         self, BindError, Bound, Bounds, Census, Guests, Listener, Opening, Readiness,
@@ -421,7 +422,7 @@ fn pingora_settings() -> ServerConf {
     ServerConf {
         upstream_keepalive_pool_size: UPSTREAM_POOL,
         max_retries: MOST_ATTEMPTS,
-        ca_file: Some(NO_AUTHORITIES.to_owned()),
+        ca_file: Some(pem::NO_AUTHORITIES.to_owned()),
         ..ServerConf::default()
     }
 }

@@ -12,6 +12,7 @@ mod client;
 mod explain;
 mod forget;
 mod hash_key;
+mod healthcheck;
 mod inspect;
 mod report;
 mod run;
@@ -26,6 +27,7 @@ use self::{
     client::{ClientError, Selection},
     explain::{ExplainError, Scenario},
     hash_key::Entry,
+    healthcheck::{Check, HealthError},
 };
 use crate::{app::AppError, config::ConfigError};
 
@@ -57,6 +59,11 @@ enum Command {
     Explain {
         #[command(flatten)]
         scenario: Scenario,
+    },
+    /// Tell whether the proxy on this machine is alive: 0, or else 1.
+    Healthcheck {
+        #[command(flatten)]
+        check: Check,
     },
     /// Print an entry for the file of consumers (identity.consumers) of an API key.
     ///
@@ -98,6 +105,8 @@ enum CommandError {
     App(#[from] AppError),
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error(transparent)]
+    Health(#[from] HealthError),
     #[error("writing the schema: {0}")]
     Schema(std::io::Error),
     #[error(transparent)]
@@ -110,7 +119,9 @@ impl CommandError {
             Self::Config(_) | Self::Check(CheckError::Config(_)) => ExitCode::from(2),
             Self::Explain(ExplainError::Config(_) | ExplainError::Question(_)) => ExitCode::from(2),
             Self::Client(error) if error.is_usage() => ExitCode::from(2),
+            // Docker knows no other code.
             Self::App(_)
+            | Self::Health(_)
             | Self::Check(CheckError::Output(_))
             | Self::Explain(ExplainError::Resources(_) | ExplainError::Output(_))
             | Self::Client(_)
@@ -138,6 +149,7 @@ impl Command {
             Self::Check { config } => check::check(&config, env, out)?,
             Self::Schema => schema::schema(out).map_err(CommandError::Schema)?,
             Self::Explain { scenario } => explain::explain(&scenario, env, out)?,
+            Self::Healthcheck { check } => healthcheck::healthcheck(&check, env)?,
             Self::HashKey { entry } => hash_key::hash_key(&entry, env, out)?,
             Self::Inspect { selection, json } => inspect::inspect(&selection, env, json, out)?,
             Self::Forget { selection, json } => forget::forget(&selection, env, json, out)?,

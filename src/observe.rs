@@ -6,6 +6,8 @@
 //!   which configuration is in force, what became of the last reload, and which upstreams have addresses that are not in
 //!   rotation: none of that makes a pod unready, since another one would find the same.
 
+mod ask;
+
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
@@ -13,6 +15,7 @@ use http::{HeaderValue, Method, Response, StatusCode, Version, header};
 use parking_lot::Mutex;
 use pingora::{apps::http_app::ServeHttp, protocols::http::ServerSession};
 
+pub use self::ask::{Health, ask};
 use crate::{limiter::StoreStatus, metrics::Metrics, server::Readiness};
 
 /// Serves metrics and health.

@@ -82,5 +82,9 @@ pub enum UnusableFile {
     Key,
 }
 
+/// Whom Pingora's connectors trust by themselves: nobody. Each upstream brings its own; else they would read the
+/// system's when they are made, twice for each worker.
+pub const NO_AUTHORITIES: &str = "/dev/null";
+
 /// A bundle of all public CAs has a quarter of it.
 const MAX_BYTES: u64 = 1 << 20;

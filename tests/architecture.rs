@@ -39,13 +39,14 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "clock",
             "limiter",
             "metrics",
+            "pem",
             "policy",
             "ratelimit",
             "server",
             "upstream",
         ],
     ),
-    ("observe", &["limiter", "metrics", "server"]),
+    ("observe", &["limiter", "metrics", "pem", "server"]),
     ("explain", &["limiter", "policy", "proxy", "ratelimit"]),
     ("held", &["limiter", "policy", "store"]),
     (
@@ -86,6 +87,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "limiter",
             "metrics",
             "observe",
+            "pem",
             "policy",
             "proxy",
             "server",
@@ -95,8 +97,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "app", "clock", "config", "explain", "held", "limiter", "policy", "server", "store",
-            "upstream",
+            "app", "clock", "config", "explain", "held", "limiter", "observe", "policy", "server",
+            "store", "upstream",
         ],
     ),
 ];

@@ -23,6 +23,7 @@ mod explain;
 mod failure_modes;
 mod fuzz_corpus;
 mod headers;
+mod healthcheck;
 mod listeners;
 mod manifests;
 mod observability;

@@ -281,6 +281,7 @@ fn the_image_is_built_by_the_pinned_toolchain_and_runs_as_the_user_of_the_manife
     }
     for line in [
         "STOPSIGNAL SIGTERM",
+        r#"    CMD ["/usr/local/bin/slidegate", "healthcheck", "--config", "/etc/slidegate/config.yaml"]"#,
         "EXPOSE 8000 9464",
         r#"ENTRYPOINT ["/usr/local/bin/slidegate"]"#,
         r#"CMD ["run", "--config", "/etc/slidegate/config.yaml"]"#,

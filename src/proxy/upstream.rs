@@ -370,7 +370,3 @@ const UNRESOLVED_PAUSE: Duration = Duration::from_secs(1);
 
 /// More than any service announces; an answer is not trusted to be short.
 const MOST_ADDRESSES: usize = 64;
-
-/// Whom Pingora's connectors trust by themselves: nobody. Each upstream brings its own; else they would read the
-/// system's when they are made, twice for each worker.
-pub const NO_AUTHORITIES: &str = "/dev/null";

@@ -9,8 +9,11 @@ use pingora::{Error, ErrorType, connectors::http::Connector, http::RequestHeader
 use pingora_core::connectors::ConnectorOptions;
 use tokio::time::{self, MissedTickBehavior, timeout};
 
-use super::{NO_AUTHORITIES, Upstream};
-use crate::upstream::{HealthCheckSettings, Http, Member, UpstreamSettings};
+use super::Upstream;
+use crate::{
+    pem,
+    upstream::{HealthCheckSettings, Http, Member, UpstreamSettings},
+};
 
 impl Upstream {
     /// Tells, once, which addresses take no connections; requests are served all the same.
@@ -123,6 +126,6 @@ fn head(
 
 static CONNECTOR: LazyLock<Connector> = LazyLock::new(|| {
     let mut options = ConnectorOptions::new(1);
-    options.ca_file = Some(NO_AUTHORITIES.to_owned());
+    options.ca_file = Some(pem::NO_AUTHORITIES.to_owned());
     Connector::new(Some(options))
 });
