@@ -1,6 +1,6 @@
 # What a recipe can not say in a line or two is a script under scripts/.
 
-.PHONY: help run test lint soak fuzz
+.PHONY: help run test lint soak fuzz package
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -26,6 +26,10 @@ lint: ## Check formatting, lints, documentation, and the dependencies' licences 
 	@scripts/timed.sh cargo fmt --manifest-path fuzz/Cargo.toml --check
 	@scripts/timed.sh cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target --all-targets -- -D warnings
 	@scripts/timed.sh scripts/deny.sh
+
+package: ## Make the archive for machines without containers, its checksum and SBOM, in target/package
+	@scripts/require.sh cargo cmake cc strip tar
+	@scripts/timed.sh scripts/package.sh
 
 soak: export PATH := $(PATH):/usr/sbin:/sbin
 soak: export QUICK := $(QUICK)

@@ -23,6 +23,7 @@ package() {
     dnsmasq) echo dnsmasq-base ;;
     ip) echo iproute2 ;;
     promtool) echo prometheus ;;
+    strip) echo binutils ;;
     unshare) echo util-linux ;;
     *) echo "$1" ;;
     esac
