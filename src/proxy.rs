@@ -274,11 +274,13 @@ impl ProxyHttp for Gateway {
 
     async fn response_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         head: &mut ResponseHeader,
         state: &mut RequestState,
     ) -> pingora::Result<()> {
-        if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS {
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            request::may_be_silent(session);
+        } else if head.status.is_informational() {
             return Ok(());
         }
         if let Some(way) = &mut state.way {

@@ -48,3 +48,4 @@ mod upstream_network;
 mod upstream_tls;
 mod upstreams;
 mod valkey;
+mod websockets;

@@ -37,6 +37,11 @@ pub(super) fn bound_waiting(session: &mut Session, bounds: &RequestBounds, keep_
     session.set_write_timeout(Some(bounds.body_timeout));
 }
 
+/// Takes the bound off how long a client sends nothing: its connection is no longer one of HTTP.
+pub(super) fn may_be_silent(session: &mut Session) {
+    session.set_read_timeout(None);
+}
+
 /// Tells the upstream who the client is; what the client said of that itself is replaced. A trusted proxy alone
 /// knows whether its client came by TLS, so its word for that is kept; without one it is told how the client came to
 /// us.
