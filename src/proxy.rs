@@ -283,6 +283,10 @@ impl ProxyHttp for Gateway {
         } else if head.status.is_informational() {
             return Ok(());
         }
+        if !self.readiness.is_ready() {
+            // Who came before that would be told that it is kept, and lose what it asks next.
+            session.set_keepalive(None);
+        }
         if let Some(way) = &mut state.way {
             way.answered(head.version)?;
         }

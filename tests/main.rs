@@ -17,6 +17,7 @@ mod dashboards;
 mod denial_horizon;
 mod differential;
 mod documents;
+mod draining;
 mod end_to_end;
 mod examples;
 mod explain;
