@@ -31,6 +31,11 @@ pub(super) fn bound_waiting(session: &mut Session, bounds: &RequestBounds, keep_
     } else if session.get_keepalive().is_some() {
         session.set_keepalive(Some(bounds.idle_timeout.as_secs()));
     }
+    if session.req_header().version < Version::HTTP_11 {
+        // It knows no answer before the answer (RFC 9110, 10.1.1 and 15.2).
+        session.req_header_mut().remove_header(&header::EXPECT);
+        session.set_ignore_info_resp(true);
+    }
     // Else what a client sent ahead would be dropped behind an answer that promised to keep the connection.
     session.set_pipelining_enabled(true);
     session.set_read_timeout(Some(bounds.body_timeout));
