@@ -345,13 +345,25 @@ impl ProxyHttp for Gateway {
             .rules
             .responder
             .fail(status, state.verdict.as_ref(), passed);
-        let sent = session.as_downstream_mut().write_error_response(head, body);
-        if let Err(error) = sent.await {
-            tracing::debug!(%error, "The client left before its error was sent.");
+        let is_final = |head: &ResponseHeader| {
+            !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS
+        };
+        // An answer that has begun can not become another one: it is cut off.
+        let is_cut_off = session.response_written().is_some_and(is_final);
+        let mut is_answered = false;
+        if !is_cut_off {
+            session.set_keepalive(None);
+            match request::answer(session, head, body).await {
+                Ok(()) => is_answered = true,
+                Err(error) => {
+                    tracing::debug!(%error, "The client left before its error was sent.");
+                }
+            }
         }
         FailToProxy {
             error_code: status.as_u16(),
-            can_reuse_downstream: false,
+            // It is not reused, but closed in a way that lets a client who still sends read the answer.
+            can_reuse_downstream: is_answered,
         }
     }
 

@@ -37,6 +37,7 @@ use crate::{
     policy::{ClientRule, IdentifierHasher},
 };
 
+pub(crate) use self::connection::{LINGER, LINGER_BYTES, LINGER_IDLE};
 pub use self::{
     census::{Census, CensusSettings},
     connection::Bounds,

@@ -18,6 +18,7 @@ mod denial_horizon;
 mod differential;
 mod documents;
 mod draining;
+mod early_answers;
 mod end_to_end;
 mod examples;
 mod explain;

@@ -14,6 +14,7 @@ pub mod nginx;
 pub mod oracle;
 pub mod prometheus;
 pub mod random;
+pub mod recorder;
 pub mod redis;
 pub mod relay;
 pub mod sentinel;

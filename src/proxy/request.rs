@@ -7,9 +7,13 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora_proxy::Session;
 use smallvec::SmallVec;
+use tokio::time::timeout;
 
 use super::RequestBounds;
-use crate::policy::{Client, ClientRule};
+use crate::{
+    policy::{Client, ClientRule},
+    server::{LINGER, LINGER_BYTES, LINGER_IDLE},
+};
 
 /// Who sent the request, and whether the peer of its connection is a trusted proxy.
 pub(super) fn client(session: &Session, rule: &ClientRule) -> (Client, bool) {
@@ -192,7 +196,30 @@ pub(super) async fn answer(
     if !bodiless {
         session.write_response_body(Some(body), true).await?;
     }
+    read_on(session).await;
     Ok(())
+}
+
+/// Reads and drops what a client of HTTP/2 still sends of a request that is answered, for as long as one of HTTP/1 is
+/// read on from.
+///
+/// A stream that is let go before its request has ended is reset, in the packet of the answer: RFC 9113, 8.1 has it so,
+/// and curl, node and tonic then know of no answer.
+pub(super) async fn read_on(session: &mut Session) {
+    let downstream = session.as_downstream_mut();
+    if downstream.as_http2().is_none() || downstream.is_body_done() {
+        return;
+    }
+    let until_it_ends = async {
+        let mut left = LINGER_BYTES;
+        while let Ok(Ok(Some(part))) = timeout(LINGER_IDLE, downstream.read_request_body()).await {
+            match left.checked_sub(part.len()) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+        }
+    };
+    drop(timeout(LINGER, until_it_ends).await);
 }
 
 /// The most of an unread body that is read for the sake of the connection, in bytes.
