@@ -157,7 +157,8 @@ impl ProxyHttp for Gateway {
         state: &mut RequestState,
     ) -> pingora::Result<bool> {
         if let Some(status) = request::is_at_fault(session.req_header(), &self.bounds) {
-            let (head, body) = state.rules.responder.fail(status, None, Duration::ZERO);
+            let responder = &state.rules.responder;
+            let (head, body) = responder.fail(status, session.req_header(), None, Duration::ZERO);
             request::keep_if_the_rest_is_small(session);
             request::answer(session, head, body).await?;
             return Ok(true);
@@ -189,7 +190,8 @@ impl ProxyHttp for Gateway {
         };
         state.rules.limiter.settle(verdict, status).await;
         let responder = &state.rules.responder;
-        let (head, body) = responder.fail(status, Some(verdict), Duration::ZERO);
+        let (head, body) =
+            responder.fail(status, session.req_header(), Some(verdict), Duration::ZERO);
         request::keep_if_the_rest_is_small(session);
         request::answer(session, head, body).await?;
         Ok(true)
@@ -341,10 +343,12 @@ impl ProxyHttp for Gateway {
             .upstream_chosen
             .map(clock::elapsed)
             .unwrap_or_default();
-        let (head, body) = state
-            .rules
-            .responder
-            .fail(status, state.verdict.as_ref(), passed);
+        let (head, body) = state.rules.responder.fail(
+            status,
+            session.req_header(),
+            state.verdict.as_ref(),
+            passed,
+        );
         let is_final = |head: &ResponseHeader| {
             !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS
         };

@@ -24,6 +24,7 @@ mod examples;
 mod explain;
 mod failure_modes;
 mod fuzz_corpus;
+mod grpc;
 mod listeners;
 mod manifests;
 mod observability;

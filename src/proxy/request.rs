@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
-use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::{
+    http::{RequestHeader, ResponseHeader},
+    protocols::http::HttpTask,
+};
 use pingora_proxy::Session;
 use smallvec::SmallVec;
 use tokio::time::timeout;
@@ -189,11 +192,13 @@ pub(super) async fn answer(
     head: ResponseHeader,
     body: Bytes,
 ) -> pingora::Result<()> {
-    let bodiless = session.req_header().method == Method::HEAD || body.is_empty();
-    session
-        .write_response_header(Box::new(head), bodiless)
-        .await?;
-    if !bodiless {
+    if session.req_header().method == Method::HEAD || body.is_empty() {
+        // By itself, a head would not end the stream of HTTP/2: gRPC's status stands in one that does.
+        let lone = HttpTask::Header(Box::new(head), true);
+        session.write_response_tasks(vec![lone]).await?;
+    } else {
+        let head = Box::new(head);
+        session.write_response_header(head, false).await?;
         session.write_response_body(Some(body), true).await?;
     }
     read_on(session).await;
