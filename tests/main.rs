@@ -21,6 +21,7 @@ mod draining;
 mod early_answers;
 mod end_to_end;
 mod examples;
+mod expectations;
 mod explain;
 mod failure_modes;
 mod fuzz_corpus;
