@@ -9,15 +9,14 @@ use std::{
     },
 };
 
-use bytes::Bytes;
-use http::Request;
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream},
-    net::TcpStream,
-    task::JoinSet,
-};
+use tokio::{net::TcpStream, task::JoinSet};
 
-use crate::support::{binary::Binary, redis::eventually, upstream::Upstream};
+use crate::support::{
+    binary::Binary,
+    redis::eventually,
+    talk::{Answer, Http1, Http2, told},
+    upstream::Upstream,
+};
 
 /// Connections of each version.
 const CONNECTIONS: usize = 64;
@@ -66,32 +65,11 @@ async fn ask_in_http_1(
     first: usize,
     answered: Arc<AtomicUsize>,
 ) -> Result<(), String> {
-    let stream = TcpStream::connect(at).await.map_err(told)?;
-    let mut stream = BufStream::new(stream);
+    let mut connection = Http1::new(TcpStream::connect(at).await.map_err(told)?);
     for number in first.. {
-        let request = format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", target(number));
-        stream.write_all(request.as_bytes()).await.map_err(told)?;
-        stream.flush().await.map_err(told)?;
-        let (mut status, mut length, mut is_last) = (String::new(), 0, false);
-        loop {
-            let mut line = String::new();
-            stream.read_line(&mut line).await.map_err(told)?;
-            match line.trim_end().to_ascii_lowercase().split_once(": ") {
-                Some(("content-length", value)) => length = value.parse().map_err(told)?,
-                Some(("connection", value)) => is_last |= value == "close",
-                None if line == "\r\n" => break,
-                None if line.is_empty() => return Err(format!("{}: closed", target(number))),
-                None => status = line,
-                Some(_) => {}
-            }
-        }
-        let mut body = vec![0; length];
-        stream.read_exact(&mut body).await.map_err(told)?;
-        if !status.contains(" 200 ") || body != b"ok" {
-            return Err(status);
-        }
-        answered.fetch_add(1, Ordering::SeqCst);
-        if is_last {
+        let answer = connection.ask(target(number)).await?;
+        is_served(&answer, &answered)?;
+        if answer.is_last {
             break;
         }
     }
@@ -105,38 +83,20 @@ async fn ask_in_http_2(
     answered: Arc<AtomicUsize>,
 ) -> Result<(), String> {
     let stream = TcpStream::connect(at).await.map_err(told)?;
-    let (client, connection) = h2::client::handshake(stream).await.map_err(told)?;
-    let connection = tokio::spawn(connection);
+    let mut connection = Http2::open(stream, "http").await?;
     for number in first.. {
-        // An error says that the connection takes no more.
-        let Ok(mut ready) = client.clone().ready().await else {
-            break;
-        };
-        let request = Request::get(format!("http://{at}{}", target(number)));
-        let request = request.body(()).map_err(told)?;
-        let (response, _) = match ready.send_request(request, true) {
-            Ok(sent) => sent,
-            Err(error) if error.is_go_away() => break,
-            Err(error) => return Err(told(error)),
-        };
-        let response = response.await.map_err(told)?;
-        let (head, mut body) = response.into_parts();
-        let mut whole = Vec::new();
-        while let Some(part) = body.data().await {
-            let part: Bytes = part.map_err(told)?;
-            drop(body.flow_control().release_capacity(part.len()));
-            whole.extend(part);
+        match connection.ask(target(number)).await? {
+            Some(answer) => is_served(&answer, &answered)?,
+            None => break,
         }
-        if head.status != 200 || whole != b"ok" {
-            return Err(format!("{}: {whole:?}", head.status));
-        }
-        answered.fetch_add(1, Ordering::SeqCst);
     }
-    drop(client);
-    // It was told in HTTP's words, and not by a connection that breaks.
-    connection.await.map_err(told)?.map_err(told)
+    connection.end().await
 }
 
-fn told(error: impl std::fmt::Display) -> String {
-    error.to_string()
+fn is_served(answer: &Answer, answered: &AtomicUsize) -> Result<(), String> {
+    if answer.status != 200 || answer.body != b"ok" {
+        return Err(format!("{answer:?}"));
+    }
+    answered.fetch_add(1, Ordering::SeqCst);
+    Ok(())
 }

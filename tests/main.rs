@@ -41,6 +41,7 @@ mod redis_store;
 mod redis_tls;
 mod redis_trouble;
 mod reload;
+mod renewals;
 mod responses;
 mod shutdown;
 mod startup;

@@ -20,6 +20,7 @@ pub mod relay;
 pub mod sentinel;
 pub mod skip;
 pub mod snapshot;
+pub mod talk;
 pub mod trace;
 pub mod under_requests;
 pub mod upstream;

@@ -1,16 +1,12 @@
 //! WebSockets through the proxy, by a client and a server that people use: tungstenite's.
 
-use std::{net::SocketAddr, process::Command, sync::Arc};
+use std::{net::SocketAddr, process::Command};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use slidegate::{app::Ended, server::Stop};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-};
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{ClientConfig, RootCertStore, pki_types::pem::PemObject as _},
 };
 use tokio_tungstenite::{
     WebSocketStream, accept_async, client_async,
@@ -21,6 +17,7 @@ use crate::support::{
     app::App,
     certificates::{Authority, Certified},
     redis::eventually,
+    talk::{connect, connector},
     upstream::Upstream,
     wire::Wire,
 };
@@ -113,18 +110,7 @@ async fn they_go_through_tls_as_well() {
         key.display()
     );
     let app = proxy(echo().await, 10, &listen);
-    let mut roots = RootCertStore::empty();
-    let trusted = std::fs::read(authority.certificate()).expect("it is there");
-    let trusted = tokio_rustls::rustls::pki_types::CertificateDer::from_pem_slice(&trusted);
-    roots.add(trusted.expect("PEM")).expect("a certificate");
-    let config = ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let stream = TcpStream::connect(app.proxy).await.expect("it listens");
-    let name = "api.test".try_into().expect("a name");
-    let stream = TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await;
+    let stream = connect(&connector(&authority, "http/1.1"), app.proxy, "api.test").await;
     let opened = client_async("wss://api.test/chat", stream.expect("TLS")).await;
     let (mut socket, _) = opened.expect("upgraded");
     echoes(&mut socket, Message::text("by TLS")).await;
