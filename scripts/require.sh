@@ -22,6 +22,7 @@ package() {
     curl) echo curl ca-certificates ;;
     dnsmasq) echo dnsmasq-base ;;
     ip) echo iproute2 ;;
+    node) echo nodejs ;;
     promtool) echo prometheus ;;
     strip) echo binutils ;;
     unshare) echo util-linux ;;

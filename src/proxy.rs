@@ -171,7 +171,7 @@ impl ProxyHttp for Gateway {
         if let Some(status) = request::is_at_fault(session.req_header(), &self.bounds) {
             let responder = &state.rules.responder;
             let answer = responder.fail(&state.asked(session), status, None, Duration::ZERO);
-            return request::answer(session, answer).await;
+            return request::answer_early(session, answer).await;
         }
         let view = RequestView {
             head: session.req_header(),
@@ -204,7 +204,7 @@ impl ProxyHttp for Gateway {
             Some(status) => responder.fail(&asked, status, Some(&verdict), Duration::ZERO),
         };
         state.verdict = Some(verdict);
-        request::answer(session, answer).await
+        request::answer_early(session, answer).await
     }
 
     async fn upstream_peer(
@@ -295,8 +295,14 @@ impl ProxyHttp for Gateway {
         head: &mut ResponseHeader,
         state: &mut RequestState,
     ) -> pingora::Result<()> {
-        if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS {
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            request::may_be_silent(session);
+        } else if head.status.is_informational() {
             return Ok(());
+        }
+        if !self.readiness.is_ready() {
+            // Who came before that would be told that it is kept, and lose what it asks next.
+            session.set_keepalive(None);
         }
         if let Some(way) = &mut state.way {
             way.answered(head.version)?;
@@ -352,17 +358,26 @@ impl ProxyHttp for Gateway {
             .map(clock::elapsed)
             .unwrap_or_default();
         let (responder, asked) = (&state.rules.responder, state.asked(session));
-        let (head, body) = responder.fail(&asked, status, state.verdict.as_ref(), passed);
-        let sent = session.as_downstream_mut().write_error_response(head, body);
-        match sent.await {
-            Ok(()) => request::take_the_rest(session).await,
-            Err(error) => {
-                tracing::debug!(%error, "The client left before its error was sent.");
+        let answer = responder.fail(&asked, status, state.verdict.as_ref(), passed);
+        let is_final = |head: &ResponseHeader| {
+            !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS
+        };
+        // An answer that has begun can not become another one: it is cut off.
+        let is_cut_off = session.response_written().is_some_and(is_final);
+        let mut is_answered = false;
+        if !is_cut_off {
+            session.set_keepalive(None);
+            match request::answer(session, answer).await {
+                Ok(()) => is_answered = true,
+                Err(error) => {
+                    tracing::debug!(%error, "The client left before its error was sent.");
+                }
             }
         }
         FailToProxy {
             error_code: status.as_u16(),
-            can_reuse_downstream: false,
+            // It is not reused, but closed in a way that lets a client who still sends read the answer.
+            can_reuse_downstream: is_answered,
         }
     }
 
@@ -375,8 +390,9 @@ impl ProxyHttp for Gateway {
         Pace::is_served(session.digest());
         self.metrics
             .request(session.response_written().map(|head| head.status));
+        // The upstream may have answered before it had all of the request.
         if error.is_none() {
-            request::take_the_rest(session).await;
+            request::read_on(session).await;
         }
     }
 

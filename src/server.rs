@@ -37,9 +37,10 @@ use crate::{
     policy::{ClientRule, IdentifierHasher},
 };
 
+pub(crate) use self::connection::{LINGER, LINGER_BYTES, LINGER_IDLE};
 pub use self::{
     census::{Census, CensusSettings},
-    connection::{Bounds, LINGER, LINGER_BYTES},
+    connection::Bounds,
     listener::{BindError, Bound, ListenAddress, bind, bind_tcp},
     opening::{ListenerSettings, Opening, ProxyProtocol},
     pace::Pace,

@@ -82,6 +82,51 @@ async fn the_head_of_a_request_has_so_much_time_in_all() {
     assert_eq!(upstream.seen().len(), 3);
 }
 
+/// As many as a test opens; `make soak` has thousands.
+#[tokio::test]
+async fn half_requests_hold_nobody_up_and_are_cut_off_in_time() {
+    let listen = "{address: \"127.0.0.1:0\", h2c: true}";
+    let (app, upstream) = start_at(listen, "header_timeout: 1s, idle_timeout: 1s");
+    // A connection that is kept, and never longer idle than a request takes.
+    let mut kept = Wire::open(app.proxy);
+    let begun = [
+        b"GET / HTTP/1.1\r\nHost: x\r\nx: ".to_vec(),
+        // In HTTP/2: half a block of headers.
+        [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".as_slice(),
+            b"\0\0\x03\x01\0\0\0\0\x01\x82\x86\x84",
+        ]
+        .concat(),
+    ];
+    let halves = (0..50).map(|number| {
+        let mut wire = Wire::open(app.proxy);
+        wire.send(&begun[number % 2]);
+        wire
+    });
+    let halves: Vec<_> = halves.collect();
+    app.metric_becomes("slidegate_connections ", 51.0).await;
+    let ends = tokio::task::spawn_blocking(move || {
+        for mut half in halves {
+            // Those of HTTP/2 are told of it in frames.
+            let told = half.rest();
+            assert!(!told.contains("HTTP/1.1 "), "{told}");
+        }
+    });
+    let mut served = 0;
+    // Within the quota.
+    while !ends.is_finished() && served < 400 {
+        assert!(kept.send(REQUEST).response().starts_with("HTTP/1.1 200"));
+        assert!(is_served(app.proxy), "by a new connection");
+        served += 2;
+        tokio::task::yield_now().await;
+    }
+    ends.await.expect("all are cut off");
+    assert_eq!(upstream.seen().len(), served);
+    ended(&app, "slow_head", 25.0).await;
+    drop(kept);
+    app.metric_becomes("slidegate_connections ", 0.0).await;
+}
+
 #[tokio::test]
 async fn a_head_that_is_too_large_is_answered_431_and_one_without_an_end_cut_off() {
     let (app, upstream) = start("max_header_size: 2KiB, max_headers: 10");

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode, Version, header};
-use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::{
+    http::{RequestHeader, ResponseHeader},
+    protocols::http::HttpTask,
+};
 use pingora_proxy::Session;
 use tokio::time::timeout;
 
 use super::RequestBounds;
 use crate::{
     policy::{Client, ClientRule},
-    server::{LINGER, LINGER_BYTES},
+    server::{LINGER, LINGER_BYTES, LINGER_IDLE},
 };
 
 /// Who sent the request, and whether the peer of its connection is a trusted proxy.
@@ -34,10 +37,20 @@ pub(super) fn bound_waiting(session: &mut Session, bounds: &RequestBounds, keep_
     } else if session.get_keepalive().is_some() {
         session.set_keepalive(Some(bounds.idle_timeout.as_secs()));
     }
+    if session.req_header().version < Version::HTTP_11 {
+        // It knows no answer before the answer (RFC 9110, 10.1.1 and 15.2).
+        session.req_header_mut().remove_header(&header::EXPECT);
+        session.set_ignore_info_resp(true);
+    }
     // Else what a client sent ahead would be dropped behind an answer that promised to keep the connection.
     session.set_pipelining_enabled(true);
     session.set_read_timeout(Some(bounds.body_timeout));
     session.set_write_timeout(Some(bounds.body_timeout));
+}
+
+/// Takes the bound off how long a client sends nothing: its connection is no longer one of HTTP.
+pub(super) fn may_be_silent(session: &mut Session) {
+    session.set_read_timeout(None);
 }
 
 /// Whether the client's connection is encrypted.
@@ -106,43 +119,61 @@ fn keep_if_the_rest_is_small(session: &mut Session) {
     }
 }
 
-/// Sends a whole response in place of the upstream's, which is then done: `true`. The connection survives it if little
-/// of the request is still to come.
+/// Sends a whole response before the upstream is asked, so that the request is done: `true`. The connection survives it
+/// if little of the request is still to come.
+///
+/// # Errors
+/// If the client is gone.
+pub(super) async fn answer_early(
+    session: &mut Session,
+    whole: (ResponseHeader, Bytes),
+) -> pingora::Result<bool> {
+    keep_if_the_rest_is_small(session);
+    answer(session, whole).await?;
+    Ok(true)
+}
+
+/// Sends a whole response in place of the upstream's.
 ///
 /// # Errors
 /// If the client is gone.
 pub(super) async fn answer(
     session: &mut Session,
     (head, body): (ResponseHeader, Bytes),
-) -> pingora::Result<bool> {
-    keep_if_the_rest_is_small(session);
-    let bodiless = session.req_header().method == Method::HEAD || body.is_empty();
-    session
-        .write_response_header(Box::new(head), bodiless)
-        .await?;
-    if !bodiless {
+) -> pingora::Result<()> {
+    if session.req_header().method == Method::HEAD || body.is_empty() {
+        // By itself, a head would not end the stream of HTTP/2: gRPC's status stands in one that does.
+        let lone = HttpTask::Header(Box::new(head), true);
+        session.write_response_tasks(vec![lone]).await?;
+    } else {
+        let head = Box::new(head);
+        session.write_response_header(head, false).await?;
         session.write_response_body(Some(body), true).await?;
     }
-    Ok(true)
+    read_on(session).await;
+    Ok(())
 }
 
-/// Reads and drops what a client of HTTP/2 still sends when it is answered. Else its stream ends with RST_STREAM right
-/// behind the answer, as RFC 9113 (8.1) has it, and clients that are still sending, curl 7.88 among them, take that for an
-/// error and lose the answer. (A connection of HTTP/1 lingers once it is closed.)
-pub(super) async fn take_the_rest(session: &mut Session) {
-    if !session.as_downstream().is_http2() || session.as_downstream_mut().is_body_done() {
+/// Reads and drops what a client of HTTP/2 still sends of a request that is answered, for as long as one of HTTP/1 is
+/// read on from.
+///
+/// A stream that is let go before its request has ended is reset, in the packet of the answer: RFC 9113, 8.1 has it so,
+/// and curl, node and tonic then know of no answer.
+pub(super) async fn read_on(session: &mut Session) {
+    let downstream = session.as_downstream_mut();
+    if downstream.as_http2().is_none() || downstream.is_body_done() {
         return;
     }
-    let rest = async {
+    let until_it_ends = async {
         let mut left = LINGER_BYTES;
-        while let Ok(Some(dropped)) = session.as_downstream_mut().read_request_body().await {
-            left = left.saturating_sub(dropped.len());
-            if left == 0 {
-                break;
+        while let Ok(Ok(Some(part))) = timeout(LINGER_IDLE, downstream.read_request_body()).await {
+            match left.checked_sub(part.len()) {
+                Some(rest) => left = rest,
+                None => break,
             }
         }
     };
-    drop(timeout(LINGER, rest).await);
+    drop(timeout(LINGER, until_it_ends).await);
 }
 
 /// The most of an unread body that is read for the sake of the connection, in bytes.

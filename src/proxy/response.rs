@@ -7,6 +7,8 @@
 //! | unavailable | 503 | – | seconds to the next probe of the store |
 //! | refused | 400, 401 or 403 | – | – |
 //! | upstream down, slow | 502, 504 | as decided | – |
+//!
+//! A gRPC call reads `grpc-status` beside each of ours, and no body, which its client would take for a message.
 
 use std::time::Duration;
 
@@ -224,7 +226,6 @@ impl Responder {
     /// The response to a request that does not pass.
     pub fn refuse(&self, asked: &Asked<'_>, verdict: &Verdict) -> (ResponseHeader, Bytes) {
         let problem = match &verdict.outcome {
-            Outcome::Denied if is_grpc(asked.head) => return self.grpc_denial(asked, verdict),
             Outcome::Denied | Outcome::Pass => Problem::denied(verdict),
             Outcome::Unavailable { retry_after } => Problem::unavailable(*retry_after),
             Outcome::Refused(refusal) => Problem::refused(refusal),
@@ -250,11 +251,18 @@ impl Responder {
         verdict: Option<&Verdict>,
         passed: Duration,
     ) -> (ResponseHeader, Bytes) {
+        let grpc = is_grpc(asked.head).then(|| problem.grpc());
         let (content_type, body) = match self.settings.error_body {
+            _ if grpc.is_some() => ("application/grpc", String::new()),
             ErrorBody::ProblemJson => ("application/problem+json", problem.json(asked.id)),
             ErrorBody::Text => ("text/plain; charset=utf-8", problem.text(asked.id)),
         };
-        let head = self.head(asked, problem.status, content_type, body.len(), |head| {
+        let status = grpc.map_or(problem.status, |(status, _, _)| status);
+        let head = self.head(asked, status, content_type, body.len(), |head| {
+            if let Some((_, code, message)) = grpc {
+                head.insert_header(GRPC_STATUS, code)?;
+                head.insert_header(GRPC_MESSAGE, message)?;
+            }
             if let Some(seconds) = problem.retry_after {
                 head.insert_header(RETRY_AFTER, seconds)?;
             }
@@ -264,20 +272,6 @@ impl Responder {
             verdict.map_or(Ok(()), |verdict| self.limits(verdict, passed, head))
         });
         (head, body.into())
-    }
-
-    /// Trailers-only, as gRPC clients read a status: 429 alone would tell them to try again.
-    fn grpc_denial(&self, asked: &Asked<'_>, verdict: &Verdict) -> (ResponseHeader, Bytes) {
-        let problem = Problem::denied(verdict);
-        let head = self.head(asked, StatusCode::OK, "application/grpc", 0, |head| {
-            head.insert_header(GRPC_STATUS, GRPC_RESOURCE_EXHAUSTED)?;
-            head.insert_header(GRPC_MESSAGE, "quota exceeded")?;
-            if let Some(seconds) = problem.retry_after {
-                head.insert_header(RETRY_AFTER, seconds)?;
-            }
-            self.limits(verdict, Duration::ZERO, head)
-        });
-        (head, Bytes::new())
     }
 
     fn head(
@@ -413,6 +407,25 @@ impl<'a> Problem<'a> {
     fn failed(status: StatusCode) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
         Self::new(status, ABOUT_BLANK, title)
+    }
+
+    /// As gRPC tells it, trailers-only: the status, `grpc-status` and `grpc-message`. Clients would take 429 for
+    /// unavailable, and try again; of the others they make what we tell of them (http-grpc-status-mapping.md).
+    fn grpc(&self) -> (StatusCode, u64, &'static str) {
+        let code = match self.status {
+            StatusCode::TOO_MANY_REQUESTS => {
+                return (StatusCode::OK, GRPC_RESOURCE_EXHAUSTED, "quota exceeded");
+            }
+            StatusCode::BAD_REQUEST => GRPC_INTERNAL,
+            StatusCode::UNAUTHORIZED => GRPC_UNAUTHENTICATED,
+            StatusCode::FORBIDDEN => GRPC_PERMISSION_DENIED,
+            StatusCode::NOT_FOUND => GRPC_UNIMPLEMENTED,
+            StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT => GRPC_UNAVAILABLE,
+            _ => GRPC_UNKNOWN,
+        };
+        (self.status, code, self.title)
     }
 
     fn json(&self, id: Option<&RequestId>) -> String {
@@ -559,7 +572,13 @@ const ACCESS_CONTROL_ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials
 const ACCESS_CONTROL_EXPOSE_HEADERS: &str = "Access-Control-Expose-Headers";
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_UNKNOWN: u64 = 2;
+const GRPC_PERMISSION_DENIED: u64 = 7;
 const GRPC_RESOURCE_EXHAUSTED: u64 = 8;
+const GRPC_UNIMPLEMENTED: u64 = 12;
+const GRPC_INTERNAL: u64 = 13;
+const GRPC_UNAVAILABLE: u64 = 14;
+const GRPC_UNAUTHENTICATED: u64 = 16;
 
 /// Bytes of a name, a quota and a window; longer ones cost a second allocation.
 const USUAL_MEMBER: usize = 48;

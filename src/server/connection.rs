@@ -381,11 +381,11 @@ const READ_BUFFER: usize = 8 * 1024;
 const WRITE_BUFFER: usize = 1460;
 
 /// How long a client that is still sending is listened to after its answer, in all and between two reads.
-pub const LINGER: Duration = Duration::from_secs(10);
-const LINGER_IDLE: Duration = Duration::from_secs(1);
+pub(crate) const LINGER: Duration = Duration::from_secs(10);
+pub(crate) const LINGER_IDLE: Duration = Duration::from_secs(1);
 
 /// As much of an upload as is read for the sake of its answer, in bytes: 64 MiB.
-pub const LINGER_BYTES: usize = 64 << 20;
+pub(crate) const LINGER_BYTES: usize = 64 << 20;
 
 /// How many connections of a worker may linger; one more is closed at once.
 const MOST_LINGERING: usize = 256;

@@ -8,9 +8,10 @@ use std::{
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, Socket, TcpKeepalive, Type};
 
 use super::transport;
 
@@ -172,6 +173,10 @@ fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     // A restart may bind while connections of the process before are still closing.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    // Those who connect inherit it. A WebSocket may be silent for ever: one whose client is gone without a word would stay.
+    let keepalive = TcpKeepalive::new();
+    let keepalive = keepalive.with_time(KEEPALIVE).with_interval(BETWEEN_PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
@@ -221,3 +226,8 @@ fn hint(error: &io::Error, address: &ListenAddress) -> &'static str {
 
 /// The most connections that wait to be accepted; the kernel's own bound (`somaxconn`) is the same.
 pub(super) const BACKLOG: i32 = 4096;
+
+/// How long a connection is silent until the kernel asks whether anybody is there, and from one question to the next;
+/// after nine without an answer it is closed, by Linux's default.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+const BETWEEN_PROBES: Duration = Duration::from_secs(10);

@@ -35,6 +35,7 @@ pub struct Binary {
     pub metrics: SocketAddr,
     /// Where operators ask, if anywhere.
     pub admin: Option<SocketAddr>,
+    h2c: bool,
     pub child: Child,
     /// What it writes to standard error.
     log: tempfile::NamedTempFile,
@@ -46,29 +47,41 @@ impl Binary {
     pub fn start(yaml: &str) -> Self {
         // Another process may take a port between its choice and its use: then choose again.
         (0..10)
-            .find_map(|_| Self::try_start(yaml, None, None))
+            .find_map(|_| Self::try_start(yaml, None, None, false))
+            .expect("it becomes ready")
+    }
+
+    /// The same, for clients that begin with HTTP/2 as well.
+    pub fn start_h2c(yaml: &str) -> Self {
+        (0..10)
+            .find_map(|_| Self::try_start(yaml, None, None, true))
             .expect("it becomes ready")
     }
 
     /// The same, with a listener for operators.
     pub fn start_with_admin(yaml: &str) -> Self {
         (0..10)
-            .find_map(|_| Self::try_start(yaml, None, Some(free_address())))
+            .find_map(|_| Self::try_start(yaml, None, Some(free_address()), false))
             .expect("it becomes ready")
     }
 
     /// The same, with a redirection as bash knows them.
     pub fn start_through_shell(yaml: &str, redirection: &str) -> Self {
         (0..10)
-            .find_map(|_| Self::try_start(yaml, Some(redirection), None))
+            .find_map(|_| Self::try_start(yaml, Some(redirection), None, false))
             .expect("it becomes ready")
     }
 
-    fn try_start(yaml: &str, redirection: Option<&str>, admin: Option<SocketAddr>) -> Option<Self> {
+    fn try_start(
+        yaml: &str,
+        redirection: Option<&str>,
+        admin: Option<SocketAddr>,
+        h2c: bool,
+    ) -> Option<Self> {
         let (proxy, metrics) = (free_address(), free_address());
         let config = tempfile::tempdir().expect("a directory");
         let path = config.path().join("config.yaml");
-        let listeners = listeners(proxy, metrics, admin);
+        let listeners = listeners(proxy, metrics, admin, h2c);
         std::fs::write(&path, format!("{listeners}{yaml}")).expect("the file is written");
         let log = tempfile::NamedTempFile::new().expect("a temporary file");
         let mut command = match redirection {
@@ -89,6 +102,7 @@ impl Binary {
             proxy,
             metrics,
             admin,
+            h2c,
             child,
             log,
             config,
@@ -112,7 +126,7 @@ impl Binary {
 
     /// Writes its configuration anew, in place.
     pub fn rewrite(&self, yaml: &str) {
-        let listeners = listeners(self.proxy, self.metrics, self.admin);
+        let listeners = listeners(self.proxy, self.metrics, self.admin, self.h2c);
         let path = self.folder().join("config.yaml");
         std::fs::write(path, format!("{listeners}{yaml}")).expect("the file is written");
     }
@@ -169,9 +183,16 @@ impl Drop for Binary {
     }
 }
 
-fn listeners(proxy: SocketAddr, metrics: SocketAddr, admin: Option<SocketAddr>) -> String {
+fn listeners(
+    proxy: SocketAddr,
+    metrics: SocketAddr,
+    admin: Option<SocketAddr>,
+    h2c: bool,
+) -> String {
     let admin = admin.map_or_else(|| "off".to_owned(), |admin| admin.to_string());
-    format!("listen: {proxy}\nmetrics_listen: {metrics}\nadmin_listen: {admin}\n")
+    format!(
+        "listen: [{{address: \"{proxy}\", h2c: {h2c}}}]\nmetrics_listen: {metrics}\nadmin_listen: {admin}\n"
+    )
 }
 
 pub fn text(path: &Path) -> &str {
