@@ -5,39 +5,110 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use serde::Deserialize as _;
 use serde_yaml::Value;
 use slidegate::config::Config;
 
+use crate::support::{skip::skip, snapshot::agrees};
+
+/// What a cluster is given, each with its rendering beside the snapshots.
+const APPLIED: [&str; 5] = [
+    "edge",
+    "operator",
+    "redis",
+    "sidecar",
+    "sidecar-as-container",
+];
+
 #[test]
-fn every_manifest_is_yaml_and_listed_in_its_kustomization() {
-    let mut kinds = BTreeSet::new();
-    for (file, documents) in manifests() {
-        kinds.extend(
-            documents
-                .iter()
-                .filter_map(|d| d["kind"].as_str().map(str::to_owned)),
-        );
+fn the_renderings_are_what_kubectl_makes_of_the_manifests() {
+    let kubectl = |arguments: &[&str]| {
+        let output = Command::new("kubectl").args(arguments).output();
+        output.ok().filter(|output| output.status.success())
+    };
+    // Components are known since kubectl 1.21.
+    let renders = kubectl(&["kustomize", "k8s/sidecar"]).is_some();
+    if !renders {
+        skip("no kubectl that knows components: nobody rendered the manifests anew");
+        return;
+    }
+    for directory in APPLIED {
+        let path = root().join("k8s").join(directory);
+        let output = kubectl(&["kustomize", path.to_str().expect("a path")]);
+        let output = output.unwrap_or_else(|| panic!("{directory}"));
+        let rendered = String::from_utf8(output.stdout).expect("text");
+        let known = fs::read_to_string(rendering(directory)).unwrap_or_default();
+        // Versions of kubectl differ in how they write the same.
+        if parsed(&rendered) != parsed(&known) || known.is_empty() {
+            agrees(&format!("tests/snapshots/k8s/{directory}.yaml"), &rendered);
+        }
+    }
+}
+
+/// Those of its own resources; what belongs to the operator is a custom one.
+#[test]
+fn kubernetes_knows_every_field_of_the_renderings() {
+    let validate = |arguments: &[&str]| {
+        Command::new("python3")
+            .args(["-m", "kubernetes_validate"])
+            .args(arguments)
+            .output()
+    };
+    if !validate(&["--version"]).is_ok_and(|output| output.status.success()) {
+        skip("no kubernetes-validate: nobody held the manifests against the schemas of Kubernetes");
+        return;
+    }
+    for directory in APPLIED {
+        let file = rendering(directory);
+        let file = file.to_str().expect("a path");
+        for version in [&["-k", "1.29"][..], &[]] {
+            let output = validate(&[version, &["--strict", file]].concat()).expect("it runs");
+            let told = [output.stdout, output.stderr].concat();
+            let told = String::from_utf8_lossy(&told);
+            assert!(output.status.success(), "{told}");
+            let unknown = told.lines().filter(|line| line.starts_with("WARN"));
+            assert_eq!(
+                unknown.count(),
+                if directory == "operator" { 2 } else { 0 },
+                "{told}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_manifest_is_used_and_there_is_each_kind_that_is_promised() {
+    for file in yaml_files() {
         let name = file.file_name().expect("a file").to_string_lossy();
         if name == "kustomization.yaml" {
             continue;
         }
         let list =
             fs::read_to_string(file.with_file_name("kustomization.yaml")).expect("beside it");
+        let is_used = [format!("- {name}\n"), format!("path: {name}\n")];
         assert!(
-            list.contains(&format!("- {name}\n")),
+            is_used.iter().any(|line| list.contains(line)),
             "{} is not used",
             file.display()
         );
     }
+    let kinds: BTreeSet<_> = manifests()
+        .into_iter()
+        .flat_map(|(_, documents)| documents)
+        .map(|document| document["kind"].as_str().expect("a kind").to_owned())
+        .collect();
     let kinds: Vec<_> = kinds.iter().map(String::as_str).collect();
     assert_eq!(
         kinds,
         [
+            "ConfigMap",
             "Deployment",
-            "Kustomization",
+            "HorizontalPodAutoscaler",
+            "NetworkPolicy",
+            "PodDisruptionBudget",
             "PodMonitor",
             "PrometheusRule",
             "Service"
@@ -89,27 +160,26 @@ fn every_container_asks_for_what_it_needs_and_has_a_memory_limit() {
 #[test]
 fn every_image_has_a_tag_and_none_is_latest() {
     for pod in pods() {
-        let kustomization = Path::new(&pod.file).with_file_name("kustomization.yaml");
-        let images = documents(&kustomization)[0]["images"].clone();
-        let images = images.as_sequence().expect("a list of images");
         for container in pod.containers() {
-            let set = images
-                .iter()
-                .find(|image| image["name"] == container["image"]);
-            let tag = set.and_then(|image| image["newTag"].as_str());
-            let name = &container["name"];
-            assert!(
-                tag.is_some_and(|tag| !tag.is_empty() && tag != "latest"),
-                "{name:?}: {tag:?}"
-            );
+            let image = container["image"].as_str().expect("an image");
+            let tag = image.rsplit_once(':').map(|(_, tag)| tag);
+            assert!(tag.is_some_and(|tag| tag != "latest"), "{image}");
         }
     }
 }
 
 #[test]
 fn slidegate_is_a_native_sidecar_that_nothing_ends_early() {
+    for pod in pods() {
+        let native = pod.spec["initContainers"].as_sequence();
+        let is_native = native.is_some_and(|containers| {
+            containers.iter().any(|container| {
+                container["name"] == "slidegate" && container["restartPolicy"] == "Always"
+            })
+        });
+        assert_eq!(is_native, pod.file == "sidecar", "{}", pod.file);
+    }
     for sidecar in slidegates() {
-        assert_eq!(sidecar["restartPolicy"], "Always");
         assert!(
             sidecar["lifecycle"].is_null(),
             "a hook would end the proxy before the app"
@@ -143,22 +213,23 @@ fn liveness_asks_for_the_process_and_readiness_for_the_proxy() {
 
 #[test]
 fn a_pod_is_granted_more_time_than_the_app_and_slidegate_take_to_end() {
-    let config = root().join("k8s/sidecar/config.yaml");
-    let config = Config::load(&config, &|_| Some("a secret".to_owned())).expect("accepted");
-    let drain_and_grace = (config.server.drain_delay + config.server.grace).as_secs();
-    for pod in pods()
-        .into_iter()
-        .filter(|pod| pod.file.contains("sidecar"))
-    {
-        let app = &pod.spec["containers"][0];
-        let wait = app["lifecycle"]["preStop"]["sleep"]["seconds"]
-            .as_u64()
-            .expect("a wait");
-        let granted = pod.spec["terminationGracePeriodSeconds"]
-            .as_u64()
-            .expect("a time");
-        // What is left is the app's own.
-        assert!(granted >= wait + drain_and_grace + 30, "{granted} s");
+    for (directory, config) in [("sidecar", "component"), ("edge", "edge")] {
+        let config = root().join("k8s").join(config).join("config.yaml");
+        let config = Config::load(&config, &|_| Some("a secret".to_owned())).expect("accepted");
+        let drain_and_grace = (config.server.drain_delay + config.server.grace).as_secs();
+        let pods = pods().into_iter().filter(|pod| pod.file == directory);
+        for pod in pods {
+            let app = &pod.spec["containers"][0];
+            let wait = app["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64();
+            let granted = pod.spec["terminationGracePeriodSeconds"]
+                .as_u64()
+                .expect("a time");
+            // What is left is the app's own.
+            let own = if directory == "edge" { 10 } else { 30 };
+            let least = wait.unwrap_or(0) + drain_and_grace + own;
+            assert!(granted >= least, "{directory}: {granted} s");
+            assert_eq!(wait.is_some(), directory == "sidecar");
+        }
     }
 }
 
@@ -230,11 +301,12 @@ fn the_dashboard_and_the_rules_become_config_maps_that_grafana_and_prometheus_fi
 #[test]
 fn the_operator_scrapes_the_metrics_of_the_pods_with_slidegate() {
     let monitor = &documents(&root().join("k8s/operator/pod-monitor.yaml"))[0];
-    let deployment = &documents(&root().join("k8s/sidecar/deployment.yaml"))[0];
-    assert_eq!(
-        monitor["spec"]["selector"]["matchLabels"],
-        deployment["spec"]["template"]["metadata"]["labels"]
-    );
+    let wanted = monitor["spec"]["selector"]["matchLabels"].as_mapping();
+    let deployment = of_kind("sidecar", "Deployment");
+    for (label, value) in wanted.expect("labels") {
+        let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(labels.get(label), Some(value));
+    }
     let port = &monitor["spec"]["podMetricsEndpoints"][0]["port"];
     for sidecar in slidegates() {
         let mut ports = sidecar["ports"].as_sequence().expect("ports").iter();
@@ -242,17 +314,68 @@ fn the_operator_scrapes_the_metrics_of_the_pods_with_slidegate() {
     }
 }
 
-/// While Redis is away each proxy enforces its share, which is to be of as many as there are.
+/// While Redis is away each proxy enforces its share, which is to be of as many as there are, or at least are.
 #[test]
-fn the_configuration_expects_as_many_replicas_as_the_deployment_has() {
-    let sidecar = root().join("k8s/sidecar");
-    let deployment = &documents(&sidecar.join("deployment.yaml"))[0];
-    let config = &documents(&sidecar.join("config.yaml"))[0];
+fn the_configuration_expects_as_many_replicas_as_there_are() {
+    let expected = |directory: &str| {
+        let file = root().join("k8s").join(directory).join("config.yaml");
+        documents(&file)[0]["store"]["expected_replicas"].as_u64()
+    };
+    let deployment = of_kind("sidecar", "Deployment");
     assert!(deployment["spec"]["replicas"].is_u64());
     assert_eq!(
-        deployment["spec"]["replicas"],
-        config["store"]["expected_replicas"]
+        deployment["spec"]["replicas"].as_u64(),
+        expected("component")
     );
+    let autoscaler = of_kind("edge", "HorizontalPodAutoscaler");
+    assert!(autoscaler["spec"]["minReplicas"].is_u64());
+    assert_eq!(autoscaler["spec"]["minReplicas"].as_u64(), expected("edge"));
+    // Else each rollout would set it back.
+    assert!(of_kind("edge", "Deployment")["spec"]["replicas"].is_null());
+}
+
+/// A Redis without a password is for the proxies, and for nobody else.
+#[test]
+fn redis_lets_in_every_pod_with_a_proxy_and_no_other() {
+    let policy = of_kind("redis", "NetworkPolicy");
+    let rules = policy["spec"]["ingress"].as_sequence().expect("rules");
+    let [rule] = &rules[..] else {
+        panic!("{rules:?}");
+    };
+    let allowed = &rule["from"][0]["podSelector"]["matchLabels"];
+    assert_eq!(rule["from"].as_sequence().map(Vec::len), Some(1));
+    let allowed = allowed.as_mapping().expect("labels");
+    assert_eq!(allowed.len(), 1);
+    for directory in ["sidecar", "sidecar-as-container", "edge"] {
+        let pod = &of_kind(directory, "Deployment")["spec"]["template"]["metadata"]["labels"];
+        for (label, value) in allowed {
+            assert_eq!(pod.get(label), Some(value), "{directory}");
+        }
+    }
+    let redis = &of_kind("redis", "Deployment")["spec"]["template"]["metadata"]["labels"];
+    for label in allowed.keys() {
+        assert_eq!(redis.get(label), None);
+    }
+}
+
+#[test]
+fn clients_reach_the_proxy_s_port_by_their_own_address_at_the_edge() {
+    let service = of_kind("edge", "Service");
+    assert_eq!(service["spec"]["externalTrafficPolicy"], "Local");
+    for directory in ["edge", "sidecar", "sidecar-as-container"] {
+        let service = of_kind(directory, "Service");
+        let pod = of_kind(directory, "Deployment");
+        let labels = &pod["spec"]["template"]["metadata"]["labels"];
+        let wanted = service["spec"]["selector"].as_mapping();
+        for (label, value) in wanted.expect("labels") {
+            assert_eq!(labels.get(label), Some(value), "{directory}");
+        }
+        // By name: whichever container has it.
+        assert_eq!(
+            service["spec"]["ports"][0]["targetPort"], "http",
+            "{directory}"
+        );
+    }
 }
 
 #[test]
@@ -270,10 +393,7 @@ fn the_image_is_built_by_the_pinned_toolchain_and_runs_as_the_user_of_the_manife
         "{version}"
     );
 
-    for pod in pods()
-        .into_iter()
-        .filter(|pod| pod.file.contains("sidecar"))
-    {
+    for pod in pods().into_iter().filter(|pod| pod.file != "redis") {
         let user = pod.spec["securityContext"]["runAsUser"]
             .as_u64()
             .expect("a user");
@@ -290,8 +410,9 @@ fn the_image_is_built_by_the_pinned_toolchain_and_runs_as_the_user_of_the_manife
     }
 }
 
-/// A pod that a manifest describes.
+/// A pod that a rendering describes.
 struct Pod {
+    /// What was rendered.
     file: String,
     spec: Value,
 }
@@ -303,45 +424,53 @@ impl Pod {
     }
 }
 
-/// At least two, or the walk is broken.
 fn pods() -> Vec<Pod> {
     let mut pods = Vec::new();
-    for (file, documents) in manifests() {
+    for (directory, documents) in manifests() {
         for document in documents {
             let spec = document["spec"]["template"]["spec"].clone();
             if spec.is_mapping() {
-                let file = file.display().to_string();
+                let file = directory.to_owned();
                 pods.push(Pod { file, spec });
             }
         }
     }
-    assert!(pods.len() >= 2, "found {}", pods.len());
+    assert_eq!(pods.len(), 4);
     pods
 }
 
+/// The proxy's containers.
 fn slidegates() -> Vec<Value> {
-    let mut found = Vec::new();
-    for pod in pods() {
-        let sidecars = pod.spec["initContainers"]
-            .as_sequence()
-            .into_iter()
-            .flatten();
-        found.extend(
-            sidecars
-                .filter(|container| container["name"] == "slidegate")
-                .cloned(),
-        );
-    }
-    assert!(!found.is_empty());
+    let pods = pods();
+    let containers = pods.iter().flat_map(Pod::containers);
+    let found: Vec<_> = containers
+        .filter(|container| container["name"] == "slidegate")
+        .cloned()
+        .collect();
+    assert_eq!(found.len(), 3);
     found
 }
 
-/// Every file but slidegate's own configurations, with its documents.
-fn manifests() -> Vec<(PathBuf, Vec<Value>)> {
-    let files = yaml_files()
-        .into_iter()
-        .filter(|file| !is_configuration(file));
-    files.map(|file| (file.clone(), documents(&file))).collect()
+fn manifests() -> Vec<(&'static str, Vec<Value>)> {
+    let all = APPLIED.map(|directory| (directory, documents(&rendering(directory))));
+    all.into()
+}
+
+/// The only one of its kind there.
+fn of_kind(directory: &str, kind: &str) -> Value {
+    let documents = documents(&rendering(directory)).into_iter();
+    let mut found: Vec<_> = documents
+        .filter(|document| document["kind"] == kind)
+        .collect();
+    assert_eq!(found.len(), 1, "{directory}: {kind}");
+    found.remove(0)
+}
+
+fn rendering(directory: &str) -> PathBuf {
+    root()
+        .join("tests/snapshots/k8s")
+        .join(directory)
+        .with_extension("yaml")
 }
 
 fn is_configuration(file: &Path) -> bool {
@@ -351,10 +480,14 @@ fn is_configuration(file: &Path) -> bool {
 fn documents(file: &Path) -> Vec<Value> {
     let text =
         fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let documents = serde_yaml::Deserializer::from_str(&text).map(Value::deserialize);
+    parsed(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn parsed(text: &str) -> Result<Vec<Value>, String> {
+    let documents = serde_yaml::Deserializer::from_str(text).map(Value::deserialize);
     documents
         .collect::<Result<_, _>>()
-        .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+        .map_err(|error| error.to_string())
 }
 
 fn yaml_files() -> Vec<PathBuf> {

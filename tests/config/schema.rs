@@ -154,7 +154,7 @@ fn every_configuration_that_is_fine_fits_the_schema() {
     let schema = validator();
     let mut fine = vec![
         root().join("config.yaml"),
-        root().join("k8s/sidecar/config.yaml"),
+        root().join("k8s/component/config.yaml"),
     ];
     fine.extend(files("valid", "yaml"));
     let mut fine: Vec<_> = fine
