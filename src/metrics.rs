@@ -9,6 +9,7 @@ mod upstreams;
 
 use std::collections::BTreeMap;
 
+use http::StatusCode;
 use parking_lot::Mutex;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -43,6 +44,7 @@ pub struct Metrics {
     /// Connections of clients at this moment.
     pub connections: IntGauge,
     connections_ended: [IntCounter; Ended::ALL.len()],
+    refusals: [IntCounter; REFUSED.len()],
     upstream_requests: IntCounterVec,
     upstream_retries: IntCounterVec,
     upstream_ejections: IntCounterVec,
@@ -223,6 +225,11 @@ impl Metrics {
             "Configurations read after the start: applied, the same as before, or refused for faults.",
             &["result"],
         );
+        let refusals = register.counters(
+            "refusals_total",
+            "Requests that were refused whatever their limits, by status: unreadable, too large, too slow, blocked, for no route.",
+            &["status"],
+        );
         let connections_ended = register.counters(
             "connections_ended_total",
             "Connections of clients that were ended, and why: bounds, or what came before HTTP.",
@@ -300,6 +307,7 @@ impl Metrics {
             connections: register.gauge("connections", "Connections of clients at this moment."),
             connections_ended: Ended::ALL
                 .map(|reason| connections_ended.with_label_values(&[reason.name()])),
+            refusals: REFUSED.map(|status| refusals.with_label_values(&[status.as_str()])),
             upstream_requests,
             upstream_retries,
             upstream_ejections,
@@ -350,6 +358,13 @@ impl Metrics {
     pub fn configured(&self, fingerprint: &str) {
         self.config_info.reset();
         self.config_info.with_label_values(&[fingerprint]).set(1);
+    }
+
+    /// Counts a request that was refused with this status whatever its limits.
+    pub fn refused(&self, status: StatusCode) {
+        if let Some(place) = REFUSED.iter().position(|known| *known == status) {
+            self.refusals[place].inc();
+        }
     }
 
     /// Counts a connection that was ended.
@@ -462,6 +477,17 @@ pub const OPEN_LABELS: [(&str, &str); 8] = [
 
 /// Indexed by `usize::from(allowed)`.
 const DECISIONS: [&str; 2] = ["deny", "allow"];
+
+/// What requests are refused with that no limit denies. 429, 503 and what upstreams bring about are counted by what they are.
+const REFUSED: [StatusCode; 7] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
+    StatusCode::NOT_FOUND,
+    StatusCode::REQUEST_TIMEOUT,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+];
 
 /// Indexed by the first digit of a status; `none` where nothing was sent.
 const STATUS_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];

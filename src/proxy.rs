@@ -169,6 +169,7 @@ impl ProxyHttp for Gateway {
         state: &mut RequestState,
     ) -> pingora::Result<bool> {
         if let Some(status) = request::is_at_fault(session.req_header(), &self.bounds) {
+            self.metrics.refused(status);
             let responder = &state.rules.responder;
             let answer = responder.fail(&state.asked(session), status, None, Duration::ZERO);
             return request::answer_early(session, answer).await;
@@ -196,11 +197,17 @@ impl ProxyHttp for Gateway {
             }
         };
         if let Some(status) = failed {
+            self.metrics.refused(status);
             state.rules.limiter.settle(&mut verdict, status).await;
         }
         let (responder, asked) = (&state.rules.responder, state.asked(session));
         let answer = match failed {
-            None => responder.refuse(&asked, &verdict),
+            None => {
+                if let Outcome::Refused(refusal) = &verdict.outcome {
+                    self.metrics.refused(response::status_of(refusal));
+                }
+                responder.refuse(&asked, &verdict)
+            }
             Some(status) => responder.fail(&asked, status, Some(&verdict), Duration::ZERO),
         };
         state.verdict = Some(verdict);
@@ -350,6 +357,7 @@ impl ProxyHttp for Gateway {
                 None => upstream::Failure::before_any(status, error),
             });
         }
+        self.metrics.refused(status);
         if let Some(verdict) = &mut state.verdict {
             state.rules.limiter.settle(verdict, status).await;
         }

@@ -207,6 +207,10 @@ async fn responses_that_matter(proxy: &App) {
     let client = Client::new().get(proxy.url("/"));
     let nobody = client.send().await.expect("a response");
     drop(nobody);
+    let two = Client::new().get(proxy.url("/"));
+    let two = two.header("x-api-key", "a").header("x-api-key", "b");
+    let refused = two.send().await.expect("a response");
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
     let series = "slidegate_identified_total{policy=\"per-key\",source=\"fallback\"}";
     assert!(proxy.metric(series).await >= 1.0);
 }

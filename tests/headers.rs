@@ -167,6 +167,17 @@ async fn every_answer_of_our_own_names_the_request() {
         let large = large.send().await.expect("a response");
         assert_eq!(large.status(), 413);
         assert_eq!(told(large.headers(), "x-request-id").len(), 36);
+        for (status, refused) in [
+            (401, 1.0),
+            (403, 1.0),
+            (404, 1.0),
+            (413, 1.0),
+            (431, 1.0),
+            (400, 0.0),
+        ] {
+            let series = format!("slidegate_refusals_total{{status=\"{status}\"}}");
+            assert_eq!(app.metric(&series).await, refused, "{status}");
+        }
     }
 }
 
