@@ -48,6 +48,7 @@ mod reload;
 mod renewals;
 mod responses;
 mod shutdown;
+mod smuggling;
 mod startup;
 mod store_conformance;
 mod support;
