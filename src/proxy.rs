@@ -160,7 +160,7 @@ impl ProxyHttp for Gateway {
         state.id = has_id.then(|| RequestId::of(headers));
         Pace::head_is_read(session.digest());
         request::bound_waiting(session, &self.bounds, self.readiness.is_ready());
-        Ok(())
+        request::join_cookies(session.req_header_mut())
     }
 
     async fn request_filter(

@@ -29,6 +29,7 @@ mod fuzz_corpus;
 mod grpc;
 mod headers;
 mod healthcheck;
+mod http2;
 mod listeners;
 mod manifests;
 mod observability;

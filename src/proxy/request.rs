@@ -48,6 +48,21 @@ pub(super) fn bound_waiting(session: &mut Session, bounds: &RequestBounds, keep_
     session.set_write_timeout(Some(bounds.body_timeout));
 }
 
+/// Makes one header of the cookies that a client of HTTP/2 sent in several, as browsers do: an upstream of HTTP/1.1 may
+/// know the first alone, and those of HTTP/2 know both ways (RFC 9113, 8.2.3).
+///
+/// # Errors
+/// None: what header values are joined by is one.
+pub(super) fn join_cookies(head: &mut RequestHeader) -> pingora::Result<()> {
+    let cookies = head.headers.get_all(header::COOKIE);
+    if head.version != Version::HTTP_2 || cookies.iter().nth(1).is_none() {
+        return Ok(());
+    }
+    let cookies: Vec<&[u8]> = cookies.iter().map(HeaderValue::as_bytes).collect();
+    let joined = cookies.join(&b"; "[..]);
+    head.insert_header(header::COOKIE, joined)
+}
+
 /// Takes the bound off how long a client sends nothing: its connection is no longer one of HTTP.
 pub(super) fn may_be_silent(session: &mut Session) {
     session.set_read_timeout(None);
