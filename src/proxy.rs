@@ -160,7 +160,7 @@ impl ProxyHttp for Gateway {
         state.id = has_id.then(|| RequestId::of(headers));
         Pace::head_is_read(session.digest());
         request::bound_waiting(session, &self.bounds, self.readiness.is_ready());
-        Ok(())
+        request::join_cookies(session.req_header_mut())
     }
 
     async fn request_filter(
@@ -271,9 +271,14 @@ impl ProxyHttp for Gateway {
         &self,
         _session: &mut Session,
         body: &mut Option<Bytes>,
-        _is_last: bool,
+        is_last: bool,
         state: &mut RequestState,
     ) -> pingora::Result<()> {
+        if is_last && body.as_ref().is_some_and(Bytes::is_empty) {
+            // Pingora would make a chunk of it, which is the end of all chunks, and another one of that it is the last:
+            // to the upstream the beginning of another request. Clients of HTTP/2 do end a body so.
+            *body = None;
+        }
         state.body += body.as_ref().map_or(0, |body| body.len() as u64);
         match state.body > self.bounds.max_body_size {
             true => Error::e_explain(HTTPStatus(413), "the body is larger than may be"),

@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod demand;
 pub mod exposition;
 pub mod fake_redis;
+pub mod frames;
 pub mod name_server;
 pub mod namespace;
 pub mod nginx;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Version, header};
+use http::{HeaderValue, Method, StatusCode, Version, header, uri::Authority};
 use pingora::{
     http::{RequestHeader, ResponseHeader},
     protocols::http::HttpTask,
@@ -48,6 +48,21 @@ pub(super) fn bound_waiting(session: &mut Session, bounds: &RequestBounds, keep_
     session.set_write_timeout(Some(bounds.body_timeout));
 }
 
+/// Makes one header of the cookies that a client of HTTP/2 sent in several, as browsers do: an upstream of HTTP/1.1 may
+/// know the first alone, and those of HTTP/2 know both ways (RFC 9113, 8.2.3).
+///
+/// # Errors
+/// None: what header values are joined by is one.
+pub(super) fn join_cookies(head: &mut RequestHeader) -> pingora::Result<()> {
+    let cookies = head.headers.get_all(header::COOKIE);
+    if head.version != Version::HTTP_2 || cookies.iter().nth(1).is_none() {
+        return Ok(());
+    }
+    let cookies: Vec<&[u8]> = cookies.iter().map(HeaderValue::as_bytes).collect();
+    let joined = cookies.join(&b"; "[..]);
+    head.insert_header(header::COOKIE, joined)
+}
+
 /// Takes the bound off how long a client sends nothing: its connection is no longer one of HTTP.
 pub(super) fn may_be_silent(session: &mut Session) {
     session.set_read_timeout(None);
@@ -62,7 +77,7 @@ pub(super) fn is_tls(session: &Session) -> bool {
 
 /// The status of a request that goes no further, whoever sent it and wherever it would go.
 pub(super) fn is_at_fault(head: &RequestHeader, bounds: &RequestBounds) -> Option<StatusCode> {
-    if lacks_host(head) || has_no_path(head) {
+    if lacks_host(head) || names_no_host(head) || has_no_path(head) || is_coded(head) {
         return Some(StatusCode::BAD_REQUEST);
     }
     let lines = head.headers.iter();
@@ -91,6 +106,20 @@ pub(super) fn lacks_host(head: &RequestHeader) -> bool {
     (head.version >= Version::HTTP_11 || !only_a_path)
         && head.uri.authority().is_none()
         && !head.headers.contains_key(header::HOST)
+}
+
+/// Whether `Host` is there and names none (RFC 9112, 3.2): of `x y` or `x/path` servers make different things.
+fn names_no_host(head: &RequestHeader) -> bool {
+    let host = head.headers.get(header::HOST);
+    host.is_some_and(|host| !host.is_empty() && Authority::try_from(host.as_bytes()).is_err())
+}
+
+/// Whether the body is coded otherwise than in chunks, once. Pingora knows no other coding, tells the upstream of
+/// chunks alone, and so of a body that is none.
+fn is_coded(head: &RequestHeader) -> bool {
+    let mut codings = head.headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    codings.next().is_some_and(|first| !is_chunked(first)) || codings.next().is_some()
 }
 
 /// Whether the target is none that a request to a proxy or a server has (RFC 9112, 3.2): a path, a whole URL, or

@@ -21,8 +21,8 @@ pub struct Recorded {
     pub head: String,
     /// Without what frames it.
     pub body: Vec<u8>,
-    /// Of which connection it was.
-    pub connection: usize,
+    /// Whether all of it came before the connection ended.
+    pub is_whole: bool,
 }
 
 impl Recorded {
@@ -49,10 +49,10 @@ impl Recorder {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let kept = seen.clone();
         std::thread::spawn(move || {
-            for (connection, stream) in listener.incoming().enumerate() {
+            for stream in listener.incoming() {
                 let (kept, stream) = (kept.clone(), stream.expect("a connection"));
                 // Whoever hangs up is of no interest.
-                std::thread::spawn(move || drop(serve(stream, connection, &kept)));
+                std::thread::spawn(move || drop(serve(stream, &kept)));
             }
         });
         Self { address, seen }
@@ -63,14 +63,17 @@ impl Recorder {
     }
 }
 
-fn serve(stream: TcpStream, connection: usize, seen: &Mutex<Vec<Recorded>>) -> io::Result<()> {
+/// What stands before the head of what no server may take.
+pub const NO_REQUEST: &str = "NO REQUEST: ";
+
+fn serve(stream: TcpStream, seen: &Mutex<Vec<Recorded>>) -> io::Result<()> {
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
     while let Some(head) = read_head(&mut reader)? {
         let mut request = Recorded {
             head,
             body: Vec::new(),
-            connection,
+            is_whole: true,
         };
         let target = request.target().to_owned();
         if target.starts_with("/at-once") {
@@ -88,12 +91,20 @@ fn serve(stream: TcpStream, connection: usize, seen: &Mutex<Vec<Recorded>>) -> i
         }
         let framing = framing(&request.head);
         let body = framing.and_then(|framing| read_body(&mut reader, framing));
-        let Ok(body) = body else {
-            request.head.insert_str(0, "NO REQUEST: ");
-            seen.lock().push(request);
-            let answer =
-                "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-            return writer.write_all(answer.as_bytes());
+        let body = match body {
+            Ok(body) => body,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                request.head.insert_str(0, NO_REQUEST);
+                seen.lock().push(request);
+                let answer =
+                    "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                return writer.write_all(answer.as_bytes());
+            }
+            Err(error) => {
+                request.is_whole = false;
+                seen.lock().push(request);
+                return Err(error);
+            }
         };
         request.body = body;
         seen.lock().push(request.clone());
@@ -162,6 +173,9 @@ fn read_body(reader: &mut BufReader<TcpStream>, framing: Framing) -> io::Result<
         Framing::Chunked => loop {
             let mut line = String::new();
             reader.read_line(&mut line)?;
+            if line.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
             let size = line.strip_suffix("\r\n").ok_or_else(refused)?;
             let size = usize::from_str_radix(size, 16).map_err(|_| refused())?;
             take(reader, size)?;
