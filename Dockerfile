@@ -1,8 +1,8 @@
 # The tag names the toolchain of rust-toolchain.toml, which is left out: rustup would fetch its components.
 FROM rust:1.95-bookworm AS build
-# zlib-ng, a dependency of Pingora, is built with cmake.
+# zlib-ng, a dependency of Pingora, is built with cmake, which then wants make.
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends cmake \
+    && apt-get install --yes --no-install-recommends cmake make \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 

@@ -1,6 +1,6 @@
 # What a recipe can not say in a line or two is a script under scripts/.
 
-.PHONY: help run test lint soak fuzz package
+.PHONY: help run test lint soak fuzz package image
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -26,6 +26,10 @@ lint: ## Check formatting, lints, documentation, and the dependencies' licences 
 	@scripts/timed.sh cargo fmt --manifest-path fuzz/Cargo.toml --check
 	@scripts/timed.sh cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target --all-targets -- -D warnings
 	@scripts/timed.sh scripts/deny.sh
+
+image: ## Build the image and run it read-only and without root; says so where buildah, podman, runc or debootstrap is missing
+	@scripts/require.sh cargo curl
+	@scripts/timed.sh scripts/image.sh
 
 package: ## Make the archive for machines without containers, its checksum and SBOM, in target/package
 	@scripts/require.sh cargo cmake cc strip tar
