@@ -16,8 +16,7 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 here=$PWD/target/image
 mkdir -p "$here"
 # Copies whole layers, and asks nothing of the kernel.
-export STORAGE_DRIVER=vfs
-storage=(--root "$here/storage" --runroot "$here/run")
+storage=(--storage-driver vfs --root "$here/storage" --runroot "$here/run")
 podman=(podman "${storage[@]}" --cgroup-manager cgroupfs)
 build=$(sed -n 's/^FROM \(rust:[^ ]*\).*/\1/p' Dockerfile)
 run=$(sed -n 's/^FROM \(debian:[^ ]*\).*/\1/p' Dockerfile)
