@@ -14,6 +14,7 @@ use pingora_proxy::http_proxy;
 use tokio::sync::watch;
 
 use crate::{
+    access_log::AccessLog,
     admin::Admin,
     bounded_log::{BoundedLog, FoldedLog, LINES_PER_SECOND},
     clock::Clock,
@@ -181,6 +182,7 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
         readiness: readiness.clone(),
         failures,
         bounds: requests,
+        clock: world.clock,
     };
     let observatory = HttpServer::new_app(Observatory {
         metrics,
@@ -289,6 +291,7 @@ fn rules(config: Config, limiter: Arc<Limiter>, upstreams: Upstreams) -> Rules {
         clients: config.clients,
         forwarding: config.forwarding,
         responder: Responder::new(config.responses, limiter.policies()),
+        access_log: config.access_log.map(AccessLog::new),
         limiter,
         upstreams,
     }

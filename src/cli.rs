@@ -14,6 +14,7 @@ mod forget;
 mod hash_key;
 mod healthcheck;
 mod inspect;
+mod log;
 mod report;
 mod run;
 mod schema;

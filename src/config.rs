@@ -37,6 +37,7 @@ pub use watch::Watch;
 
 use self::{section::NamedFiles, tree::Node, values::Told};
 use crate::{
+    access_log::AccessLogSettings,
     admin::AdminToken,
     limiter::{LimiterSettings, LineSettings},
     policy::{Apply, ClientRule, Consumers, Gate, IdentifierHasher, Policy, Routes},
@@ -87,6 +88,8 @@ pub struct Config {
     pub consumers: Consumers,
     /// How log lines are written.
     pub log: LogSettings,
+    /// Whether and how requests are logged; `None`, the default, logs none.
+    pub access_log: Option<AccessLogSettings>,
     /// The other files that it was read from: of consumers, and those that `${file:…}` puts into values.
     pub files: Vec<path::PathBuf>,
     /// What is allowed and still worth a word: printed by `check`, logged by `run`.

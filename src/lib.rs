@@ -8,7 +8,7 @@
 //! 4. [`limiter`] asks the [`store`], which decides by [`ratelimit`] and charges all or nothing, in one call (in
 //!    a cluster one for each policy).
 //! 5. [`proxy`] sends it to an [`upstream`], or answers 429, and tells the client its limits.
-//! 6. [`metrics`] counts what happened; [`observe`] shows it.
+//! 6. [`metrics`] counts what happened; [`observe`] shows it. [`access_log`] tells of single requests, if asked to.
 //!
 //! Read in this order: [`ratelimit`], [`policy`], [`store`], [`limiter`], [`upstream`], [`proxy`], [`server`], [`config`],
 //! [`app`], [`cli`]. Beside the way of a request: [`explain`], for operators by [`admin`].
@@ -17,6 +17,7 @@
 //! room may name which is written, and checked, in `tests/architecture.rs`. `ratelimit` and `policy` never read a
 //! clock, never wait, and know nothing of Redis, Pingora or YAML. Nothing past `config` sees YAML.
 
+pub mod access_log;
 pub mod admin;
 pub mod app;
 pub mod bounded_log;

@@ -1,6 +1,7 @@
 //! The Pingora callbacks, and nothing else: what a request asks is the limiter's to answer, what a client
 //! reads is written in [`response`].
 
+mod access;
 pub mod forward;
 mod request;
 mod request_id;
@@ -32,8 +33,9 @@ use self::{
     upstream::{AmbiguousRoute, Upstream, Upstreams},
 };
 use crate::{
+    access_log::AccessLog,
     bounded_log::FoldedLog,
-    clock,
+    clock::{self, Clock},
     limiter::{Intent, Limiter, Outcome, Verdict},
     metrics::{Metrics, UpstreamOutcome},
     policy::{Client, ClientRule, RequestView},
@@ -54,6 +56,8 @@ pub struct Gateway {
     pub failures: Arc<FoldedLog<upstream::Failure>>,
     /// What a request may take.
     pub bounds: RequestBounds,
+    /// When a request came, in the access log.
+    pub clock: Clock,
 }
 
 /// What a client's requests may take.
@@ -87,6 +91,8 @@ pub struct Rules {
     pub forwarding: ForwardSettings,
     /// What clients read.
     pub responder: Responder,
+    /// Which requests are told of one by one; `None` for none.
+    pub access_log: Option<AccessLog>,
     /// What operators are told that all of it was made from.
     pub origin: Origin,
 }
@@ -111,12 +117,16 @@ pub struct RequestState {
     /// What the request is called, if it is to be.
     id: Option<RequestId>,
     verdict: Option<Verdict>,
+    /// From its head to the decision on it.
+    added: Option<Duration>,
     /// How much of its body has come, in bytes.
     body: u64,
     /// Where the request goes, once that is known.
     way: Option<Way>,
     /// When an address was chosen last.
     upstream_chosen: Option<Instant>,
+    /// From then to the head of its answer.
+    upstream_took: Option<Duration>,
 }
 
 /// Where a request goes.
@@ -143,9 +153,11 @@ impl ProxyHttp for Gateway {
             peer_is_trusted: false,
             id: None,
             verdict: None,
+            added: None,
             body: 0,
             way: None,
             upstream_chosen: None,
+            upstream_took: None,
         }
     }
 
@@ -182,6 +194,7 @@ impl ProxyHttp for Gateway {
         let mut verdict = state.rules.limiter.check(&view, Intent::Take).await;
         let added = clock::elapsed(state.started);
         self.metrics.request_added.observe(added.as_secs_f64());
+        state.added = Some(added);
 
         let failed = if verdict.outcome != Outcome::Pass {
             None
@@ -323,6 +336,7 @@ impl ProxyHttp for Gateway {
         let passed = state.upstream_chosen.take().map(clock::elapsed);
         if let Some(took) = passed {
             self.metrics.upstream_duration.observe(took.as_secs_f64());
+            state.upstream_took = passed;
         }
         if let Some(verdict) = &mut state.verdict {
             state.rules.limiter.settle(verdict, head.status).await;
@@ -398,11 +412,16 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         error: Option<&Error>,
-        _state: &mut RequestState,
+        state: &mut RequestState,
     ) {
         Pace::is_served(session.digest());
         self.metrics
             .request(session.response_written().map(|head| head.status));
+        if let Some(log) = &state.rules.access_log
+            && log.takes_next()
+        {
+            access::tell(log.format(), session, state, error, self.clock.now());
+        }
         // The upstream may have answered before it had all of the request.
         if error.is_none() {
             request::read_on(session).await;

@@ -10,6 +10,7 @@ use std::{
 /// room in any that runs, the proxy in what decides.
 const MAY_NAME: &[(&str, &[&str])] = &[
     ("ratelimit", &[]),
+    ("access_log", &["policy", "ratelimit", "upstream"]),
     ("bounded_log", &["clock", "ratelimit"]),
     ("clock", &["ratelimit"]),
     ("pem", &[]),
@@ -35,6 +36,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "proxy",
         &[
+            "access_log",
             "bounded_log",
             "clock",
             "limiter",
@@ -66,6 +68,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "config",
         &[
+            "access_log",
             "admin",
             "limiter",
             "pem",
@@ -80,6 +83,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "app",
         &[
+            "access_log",
             "admin",
             "bounded_log",
             "clock",
@@ -97,8 +101,18 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "app", "clock", "config", "explain", "held", "limiter", "observe", "policy", "server",
-            "store", "upstream",
+            "access_log",
+            "app",
+            "clock",
+            "config",
+            "explain",
+            "held",
+            "limiter",
+            "observe",
+            "policy",
+            "server",
+            "store",
+            "upstream",
         ],
     ),
 ];
@@ -106,6 +120,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 /// Which crates the pure rooms may name besides std: none that waits, reads a clock or speaks HTTP/1.
 const PURE_CRATES: &[(&str, &[&str])] = &[
     ("ratelimit", &["thiserror"]),
+    ("access_log", &["proptest", "serde", "serde_json"]),
     ("upstream", &["rustls", "thiserror", "x509_parser"]),
     (
         "policy",

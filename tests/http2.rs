@@ -168,6 +168,9 @@ fn is(frame: &crate::support::frames::Frame, kind: u8, flags: u8) -> bool {
     (frame.kind, frame.flags) == (kind, flags)
 }
 
+/// What it is, the frames, and the codes that are right.
+type Breach<'a> = (&'a str, Vec<Vec<u8>>, &'a [u32]);
+
 /// A connection may end by the general error as well, as h2 has it for some. A request behind it is never answered as if
 /// nothing had been.
 #[test]
@@ -179,7 +182,7 @@ fn what_breaks_the_protocol_ends_the_stream_or_the_connection_by_its_error() {
         frame(SETTINGS, 0, 0, &payload)
     };
     let big = vec![0; 16_385];
-    let cases: Vec<(&str, Vec<Vec<u8>>, &[u32])> = vec![
+    let cases: Vec<Breach<'_>> = vec![
         (
             "a frame beyond the largest",
             vec![post(1), frame(DATA, 0, 1, &big)],
@@ -440,12 +443,15 @@ fn pseudo<'a>(
     ]
 }
 
+/// What it is, the fields of a head, and what is right.
+type Hiding<'a> = (&'a str, Vec<(&'a str, &'a str)>, Right);
+
 const HIDDEN: &str = "/get HTTP/1.1\r\nHost: x\r\n\r\nGET /hidden";
 
 #[test]
 fn nothing_hides_in_a_head_that_becomes_one_of_http_1() {
     let (app, recorder) = start();
-    let cases: Vec<(&str, Vec<(&str, &str)>, Right)> = vec![
+    let cases: Vec<Hiding<'_>> = vec![
         ("a plain one", with(&[]), Passed("/get")),
         ("two paths", with(&[(":path", "/hidden")]), Refused),
         ("two methods", with(&[(":method", "POST")]), Refused),
@@ -824,6 +830,9 @@ fn a_head_that_is_too_large_is_431_or_its_streams_end() {
     assert!(recorder.seen().is_empty());
 }
 
+/// What it is, what comes again and again by its number, and what comes before.
+type Flood<'a> = (&'a str, Box<dyn Fn(u32) -> Vec<u8> + 'a>, &'a [u8]);
+
 /// Each in its own connection, against which a fraction of what is sent is allowed.
 #[tokio::test]
 async fn floods_end_the_connection_and_nobody_else_notices() {
@@ -831,7 +840,7 @@ async fn floods_end_the_connection_and_nobody_else_notices() {
     let asked = |number: u32, path: &str| get(2 * number + 1, path);
     let cancel = |number: u32| frame(RST_STREAM, 0, 2 * number + 1, &[0, 0, 0, 8]);
     let head = block(&request("GET", "/flood"));
-    let floods: [(&str, Box<dyn Fn(u32) -> Vec<u8>>, &[u8]); 4] = [
+    let floods: [Flood<'_>; 4] = [
         (
             "requests that are given up",
             Box::new(|number| [asked(number, "/flood"), cancel(number)].concat()),
@@ -855,7 +864,7 @@ async fn floods_end_the_connection_and_nobody_else_notices() {
     ];
     for (what, part, begun) in floods {
         let at = app.proxy;
-        let sent: Vec<_> = (0..20_000).map(|number| part(number)).collect();
+        let sent: Vec<_> = (0..20_000).map(part).collect();
         let begun = begun.to_vec();
         let ended = tokio::task::spawn_blocking(move || flood(at, &begun, &sent));
         let ended = ended.await.expect("no panic");

@@ -1,6 +1,7 @@
 //! What slidegate promises, tested from outside: one module per promise area, one binary, so that the
 //! dependencies are linked once.
 
+mod access_log_lines;
 mod access_logs;
 mod admin;
 mod architecture;

@@ -1,7 +1,7 @@
 //! `slidegate run`: serve until told to stop.
 
 use std::{
-    io::{self, IsTerminal as _},
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::mpsc::{self, RecvTimeoutError},
@@ -13,13 +13,11 @@ use tokio::{
     sync::watch,
 };
 
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
-
-use super::{CommandError, environment};
+use super::{CommandError, environment, log};
 use crate::{
     app::{self, AppError, Configs, Ended, Listeners, World},
     clock::Clock,
-    config::{Config, ConfigError, Environment, LogSettings, Watch},
+    config::{Config, ConfigError, Environment, Watch},
     server::{Bound, Stop},
     upstream::UpstreamSettings,
 };
@@ -32,7 +30,7 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
     let (reload, asked) = mpsc::channel();
     let stop = watch_signals(reload).map_err(AppError::from)?;
     let listeners = app::bind(&config.server).map_err(AppError::from)?;
-    let _written_to_the_end = start_logging(&config.log);
+    let _written_to_the_end = log::start(&config.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -144,33 +142,5 @@ fn watch_signals(reload: mpsc::Sender<()>) -> io::Result<watch::Receiver<Stop>> 
     Ok(stop)
 }
 
-/// Pingora writes a line for every client that breaks off, without a bound: its lines are off unless the
-/// level names them. What matters of them is counted, and told by our own.
-///
-/// A thread of its own writes them: a reader of standard error that is gone, slow or full costs lines, never
-/// requests. The guard returned waits for the last of them.
-fn start_logging(settings: &LogSettings) -> WorkerGuard {
-    let filter = format!("pingora_core=off,pingora_proxy=off,{}", settings.level);
-    let filter = tracing_subscriber::EnvFilter::new(filter);
-    let (writer, guard) = NonBlockingBuilder::default()
-        .lossy(true)
-        .buffered_lines_limit(MOST_LINES_WAITING)
-        .finish(io::stderr());
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(io::stderr().is_terminal())
-        .log_internal_errors(false)
-        .with_writer(writer);
-    if settings.json {
-        lines.json().init();
-    } else {
-        lines.init();
-    }
-    guard
-}
-
 /// How often the files of the configuration are looked at: a change takes effect within about twice that.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
-
-/// Lines that wait to be written; more are dropped.
-const MOST_LINES_WAITING: usize = 4096;

@@ -3,6 +3,7 @@
 //! Every part is read to its end whatever is wrong with it, so that one run finds every fault; only then
 //! is a missing part a reason to stop.
 
+mod access_log;
 mod audit;
 mod bounds;
 mod forwarding;
@@ -45,6 +46,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     });
     let log = root.section("log", log::read);
     let lines = log.as_ref().map(|log| log.lines);
+    let access_log = root.section("access_log", access_log::read);
     let apply = root.word("apply", Apply::default(), leaf::choice);
     let lists = gate::read(root, &identity);
     let policies = policy::read_all(root, &identity, Earlier::new(apply, &lists));
@@ -82,6 +84,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         consumers_named: identity.named.into_inner(),
         consumers: Consumers::default(),
         log: log?,
+        access_log: access_log?,
         warnings,
         files: Vec::new(),
         values: Values::default(),

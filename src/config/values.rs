@@ -150,6 +150,7 @@ mod tests {
             assert!(needs_restart(path), "{path}");
         }
         for path in [
+            "access_log.format",
             "policies[0].limits[0]",
             "store.denial_cache",
             "listener",

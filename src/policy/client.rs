@@ -14,6 +14,7 @@
 //! read it from the left and whole, so that a stray quote of a client voids what a trusted proxy appended.
 
 use std::{
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str,
 };
@@ -69,6 +70,16 @@ pub enum ClientHeader {
 impl From<IpAddr> for Client {
     fn from(address: IpAddr) -> Self {
         Self::Address(address.to_canonical())
+    }
+}
+
+/// The address, or `unix`.
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
     }
 }
 
@@ -304,10 +315,7 @@ mod tests {
             let value = HeaderValue::from_bytes(line.as_bytes()).expect(line);
             headers.append(rule.header.name(), value);
         }
-        match rule.client(peer, &headers) {
-            Client::Address(address) => address.to_string(),
-            Client::Unix => "unix".to_owned(),
-        }
+        rule.client(peer, &headers).to_string()
     }
 
     fn xff(line: &str) -> String {

@@ -1,0 +1,138 @@
+//! What became of a request, collected for the access log.
+
+use http::{StatusCode, Version, header};
+use pingora::{Error, http::RequestHeader};
+use pingora_proxy::Session;
+
+use super::{RequestState, request_id::RequestId, status_of};
+use crate::{
+    access_log::{
+        ACCESS_TARGET, AccessFormat, AccessRecord, Ended, Escaped, Reported, UpstreamPart, line,
+    },
+    clock,
+    limiter::{Outcome, Verdict},
+    ratelimit::Timestamp,
+};
+
+/// Tells of a request that has ended `now`, with this error if it did not end well.
+pub(super) fn tell(
+    format: AccessFormat,
+    session: &Session,
+    state: &RequestState,
+    error: Option<&Error>,
+    now: Timestamp,
+) {
+    let line = line(format, &record(session, state, error, now));
+    tracing::info!(target: ACCESS_TARGET, line = &*line);
+}
+
+fn record<'a>(
+    session: &'a Session,
+    state: &'a RequestState,
+    error: Option<&Error>,
+    now: Timestamp,
+) -> AccessRecord<'a> {
+    let head = session.req_header();
+    let digest = session.digest();
+    let tls = digest.and_then(|digest| digest.ssl_digest.as_deref());
+    let written = session.response_written().map(|head| head.status);
+    let duration = clock::elapsed(state.started);
+    let whole_millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    let verdict = state.verdict.as_ref();
+    AccessRecord {
+        time: now.offset_by(-whole_millis),
+        client: state.client,
+        method: Escaped::method(head.method.as_str().as_bytes()),
+        host: host(head).map(Escaped::host),
+        path: Escaped::path(path(head)),
+        version: version(head.version),
+        tls: tls.map(|digest| &*digest.version),
+        status: written.filter(is_final).map(|status| status.as_u16()),
+        bytes_sent: session.body_bytes_sent() as u64,
+        bytes_received: session.body_bytes_read() as u64,
+        ended: ended(state, error),
+        duration,
+        added: state.added,
+        upstream: upstream(state),
+        outcome: verdict.map(|verdict| outcome(&verdict.outcome)),
+        limit: verdict.and_then(|verdict| reported(state, verdict)),
+        request_id: state.id.as_ref().map(RequestId::as_str),
+    }
+}
+
+/// A path alone has no user and no password in it; what else a target may be is told by what Pingora took from it.
+fn path(head: &RequestHeader) -> &[u8] {
+    let target = match head.raw_path() {
+        raw @ [b'/', ..] => raw,
+        _ => head.uri.path().as_bytes(),
+    };
+    let end = target.iter().position(|byte| b"?#".contains(byte));
+    &target[..end.unwrap_or(target.len())]
+}
+
+/// Without the user and the password that could stand before it.
+fn host(head: &RequestHeader) -> Option<&[u8]> {
+    let host = match head.uri.authority() {
+        Some(authority) => authority.as_str().as_bytes(),
+        None => head.headers.get(header::HOST)?.as_bytes(),
+    };
+    host.rsplit(|byte| *byte == b'@').next()
+}
+
+const fn version(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "HTTP/0.9",
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        _ => "HTTP/1.1",
+    }
+}
+
+/// Whether it is the last status that a request gets.
+fn is_final(status: &StatusCode) -> bool {
+    !status.is_informational() || *status == StatusCode::SWITCHING_PROTOCOLS
+}
+
+fn ended(state: &RequestState, error: Option<&Error>) -> Ended {
+    // It is no longer waited for as soon as there is one.
+    let has_an_answer = state.upstream_took.is_some();
+    match error.map(status_of) {
+        None => Ended::Complete,
+        Some(None) => Ended::ClientLeft,
+        Some(Some(_)) if has_an_answer => Ended::Cut,
+        Some(Some(_)) => Ended::Complete,
+    }
+}
+
+fn upstream(state: &RequestState) -> Option<UpstreamPart<'_>> {
+    let way = state.way.as_ref()?;
+    let waiting = state.upstream_chosen.map(clock::elapsed);
+    Some(UpstreamPart {
+        name: way.upstream.name(),
+        address: way.tried.last().map(|member| &member.target.socket),
+        took: state.upstream_took.or(waiting),
+    })
+}
+
+/// In the words that `explain` has.
+const fn outcome(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Pass => "pass",
+        Outcome::Denied => "denied",
+        Outcome::Refused(_) => "refused",
+        Outcome::Unavailable { .. } => "unavailable",
+    }
+}
+
+fn reported<'a>(state: &'a RequestState, verdict: &'a Verdict) -> Option<Reported<'a>> {
+    let limit = verdict.reported()?;
+    let policy = &state.rules.limiter.policies().policies()[limit.policy];
+    Some(Reported {
+        policy: &policy.name,
+        limit: &verdict.named(limit).name,
+        plan: policy.tiers.all()[limit.tier].plan.as_deref(),
+        identifier: limit.identifier,
+        decided_by: limit.decided_by.name(),
+        remaining: limit.decision.remaining(),
+    })
+}
