@@ -122,7 +122,10 @@ impl Reloader {
         let rules = rules(config, Arc::new(limiter), upstreams);
         self.rules.store(Arc::new(rules));
 
-        let changed = told(&self.in_force.changed(&values));
+        let mut changed = self.in_force.changed(&values);
+        // Those are told of below.
+        changed.retain(|path| !needs_restart(path));
+        let changed = told(&changed);
         self.in_force = values;
         self.metrics.configured(&self.in_force.fingerprint());
         self.tell(None);

@@ -34,7 +34,11 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let Listeners { proxy, metrics, .. } = &listeners;
+    let Listeners {
+        proxy,
+        metrics,
+        admin,
+    } = &listeners;
     let proxy = proxy
         .iter()
         .map(Bound::address)
@@ -43,7 +47,9 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
         let upstreams = config.upstreams.iter();
         let upstream: Vec<_> = upstreams.map(UpstreamSettings::told).collect();
         let (proxy, upstream) = (proxy.join(", "), upstream.join(", "));
-        tracing::info!(proxy, %metrics, upstream, "Serving.");
+        let admin = admin.as_ref().and_then(|admin| admin.local_addr().ok());
+        let admin = admin.map_or_else(|| "off".to_owned(), |admin| admin.to_string());
+        tracing::info!(proxy, %metrics, admin, upstream, "Serving.");
     }
     let world = World {
         configs: reread(path.to_owned(), watch, asked).map_err(AppError::from)?,

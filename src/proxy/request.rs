@@ -108,10 +108,23 @@ pub(super) fn lacks_host(head: &RequestHeader) -> bool {
         && !head.headers.contains_key(header::HOST)
 }
 
-/// Whether `Host` is there and names none (RFC 9112, 3.2): of `x y` or `x/path` servers make different things.
+/// Whether `Host` is there and names none (RFC 9112, 3.2): of `x y`, `x/path`, `x@y` or `x:99999` servers make
+/// different things.
 fn names_no_host(head: &RequestHeader) -> bool {
     let host = head.headers.get(header::HOST);
-    host.is_some_and(|host| !host.is_empty() && Authority::try_from(host.as_bytes()).is_err())
+    let Some(host) = host.filter(|host| !host.is_empty()) else {
+        return false;
+    };
+    let Ok(authority) = Authority::try_from(host.as_bytes()) else {
+        return true;
+    };
+    let port = authority.as_str().strip_prefix(authority.host());
+    let port = port.map(|port| port.strip_prefix(':').unwrap_or(port));
+    // Without a prefix a user stands before it.
+    !port.is_some_and(|port| {
+        port.bytes().all(|byte| byte.is_ascii_digit())
+            && (port.is_empty() || port.parse::<u16>().is_ok())
+    })
 }
 
 /// Whether the body is coded otherwise than in chunks, once. Pingora knows no other coding, tells the upstream of

@@ -10,12 +10,15 @@
 //!
 //! A gRPC call reads `grpc-status` beside each of ours, and no body, which its client would take for a message.
 
+mod cors;
+
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use pingora::http::ResponseHeader;
 
+pub use self::cors::Cors;
 use super::request_id::{RequestId, X_REQUEST_ID};
 use crate::{
     limiter::{LimitDecision, Outcome, Verdict},
@@ -37,15 +40,6 @@ pub struct ResponseSettings {
     /// Pages of which origins may read our answers and headers. Default none: where an app has no pages of other
     /// origins, nobody needs to.
     pub cors: Option<Cors>,
-}
-
-/// Which pages may read our answers (Fetch Standard, 3.3).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cors {
-    /// Those of these origins, each as browsers write it: `https://app.example.com`. `None` for all.
-    pub origins: Option<Vec<Box<str>>>,
-    /// Whether also to requests with cookies. Never together with all origins.
-    pub credentials: bool,
 }
 
 /// What an answer depends on beside what was decided.
@@ -143,24 +137,10 @@ impl Responder {
         {
             head.insert_header(X_REQUEST_ID, id.value())?;
         }
-        let is_shared = head.headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN);
-        if is_shared && self.reader(asked).is_some() {
-            head.append_header(ACCESS_CONTROL_EXPOSE_HEADERS, self.exposed.clone())?;
+        if let Some(cors) = &self.settings.cors {
+            cors.expose(asked.head, &self.exposed, head)?;
         }
         verdict.map_or(Ok(()), |verdict| self.limits(verdict, passed, head))
-    }
-
-    /// The origin that an answer of our own is told to be readable for, if it is to be for the page that asked.
-    fn reader(&self, asked: &Asked<'_>) -> Option<HeaderValue> {
-        let cors = self.settings.cors.as_ref()?;
-        let origin = asked.head.headers.get(header::ORIGIN)?;
-        let Some(origins) = &cors.origins else {
-            return Some(HeaderValue::from_static("*"));
-        };
-        let is_one = origins
-            .iter()
-            .any(|known| known.as_bytes() == origin.as_bytes());
-        is_one.then(|| origin.clone())
     }
 
     /// Adds what the client may know of its limits.
@@ -290,18 +270,8 @@ impl Responder {
             if let Some(id) = asked.id {
                 head.insert_header(X_REQUEST_ID, id.value())?;
             }
-            if let Some(origin) = self.reader(asked) {
-                head.insert_header(ACCESS_CONTROL_ALLOW_ORIGIN, origin)?;
-                head.insert_header(ACCESS_CONTROL_EXPOSE_HEADERS, self.exposed.clone())?;
-                if self
-                    .settings
-                    .cors
-                    .as_ref()
-                    .is_some_and(|cors| cors.credentials)
-                {
-                    head.insert_header(ACCESS_CONTROL_ALLOW_CREDENTIALS, "true")?;
-                }
-                head.insert_header(header::VARY, "Origin")?;
+            if let Some(cors) = &self.settings.cors {
+                cors.share(asked.head, &self.exposed, &mut head)?;
             }
             more(&mut head)?;
             Ok::<_, Box<pingora::Error>>(head)
@@ -576,9 +546,6 @@ const X_RATELIMIT_REMAINING: &str = "X-RateLimit-Remaining";
 const X_RATELIMIT_RESET: &str = "X-RateLimit-Reset";
 const RATELIMIT_POLICY: &str = "RateLimit-Policy";
 const RATELIMIT: &str = "RateLimit";
-const ACCESS_CONTROL_ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
-const ACCESS_CONTROL_ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials";
-const ACCESS_CONTROL_EXPOSE_HEADERS: &str = "Access-Control-Expose-Headers";
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_UNKNOWN: u64 = 2;

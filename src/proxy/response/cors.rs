@@ -1,0 +1,73 @@
+//! Which pages may read what they are answered (CORS).
+
+use http::{HeaderValue, header, request::Parts};
+use pingora::http::ResponseHeader;
+
+/// Which pages may read our answers (Fetch Standard, 3.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cors {
+    /// Those of these origins, each as browsers write it: `https://app.example.com`. `None` for all.
+    pub origins: Option<Vec<Box<str>>>,
+    /// Whether also to requests with cookies. Never together with all origins.
+    pub credentials: bool,
+}
+
+impl Cors {
+    /// Lets the page that asked read an answer of our own, and the headers `exposed` on it, if it may.
+    pub(super) fn share(
+        &self,
+        asked: &Parts,
+        exposed: &HeaderValue,
+        head: &mut ResponseHeader,
+    ) -> pingora::Result<()> {
+        if let Some(reader) = self.reader(asked) {
+            head.insert_header(ALLOW_ORIGIN, reader)?;
+            head.insert_header(EXPOSE_HEADERS, exposed.clone())?;
+            if self.credentials {
+                head.insert_header(ALLOW_CREDENTIALS, "true")?;
+            }
+        }
+        self.vary(head)
+    }
+
+    /// The same of our headers on an answer of the upstream's, where that lets pages read it.
+    pub(super) fn expose(
+        &self,
+        asked: &Parts,
+        exposed: &HeaderValue,
+        head: &mut ResponseHeader,
+    ) -> pingora::Result<()> {
+        if !head.headers.contains_key(ALLOW_ORIGIN) {
+            return Ok(());
+        }
+        if self.reader(asked).is_some() {
+            head.append_header(EXPOSE_HEADERS, exposed.clone())?;
+        }
+        self.vary(head)
+    }
+
+    /// For whom an answer is readable, if it is for the page that asked. A page has one origin.
+    fn reader(&self, asked: &Parts) -> Option<HeaderValue> {
+        let mut lines = asked.headers.get_all(header::ORIGIN).iter();
+        let (Some(origin), None) = (lines.next(), lines.next()) else {
+            return None;
+        };
+        let Some(origins) = &self.origins else {
+            return Some(HeaderValue::from_static("*"));
+        };
+        let is_known = |known: &Box<str>| known.as_bytes() == origin.as_bytes();
+        origins.iter().any(is_known).then(|| origin.clone())
+    }
+
+    /// Caches are not to show one origin what another got, nor what nobody did.
+    fn vary(&self, head: &mut ResponseHeader) -> pingora::Result<()> {
+        if self.origins.is_some() {
+            head.append_header(header::VARY, "Origin")?;
+        }
+        Ok(())
+    }
+}
+
+const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
+const ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials";
+const EXPOSE_HEADERS: &str = "Access-Control-Expose-Headers";
