@@ -55,8 +55,11 @@ impl Cors {
         let Some(origins) = &self.origins else {
             return Some(HeaderValue::from_static("*"));
         };
-        let is_known = |known: &Box<str>| known.as_bytes() == origin.as_bytes();
-        origins.iter().any(is_known).then(|| origin.clone())
+        let is_known = |known: &str| known.as_bytes() == origin.as_bytes();
+        origins
+            .iter()
+            .any(|known| is_known(known))
+            .then(|| origin.clone())
     }
 
     /// Caches are not to show one origin what another got, nor what nobody did.
