@@ -7,6 +7,7 @@ mod admin;
 mod architecture;
 mod atomicity;
 mod audit;
+mod back_pressure;
 mod batching;
 mod bounds;
 mod cli;
