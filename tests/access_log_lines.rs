@@ -1,5 +1,10 @@
 //! What the access log tells of requests, and what it never does.
 
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
+};
+
 use regex::bytes::Regex;
 use serde_json::{Value, json};
 
@@ -325,6 +330,59 @@ async fn a_client_that_leaves_before_its_answer_has_no_status() {
     assert_eq!(lines[0]["status"], Value::Null);
     assert_eq!(lines[0]["ended"], "client_left");
     assert_eq!(lines[0]["outcome"], "pass");
+}
+
+#[tokio::test]
+async fn a_client_of_http_2_that_leaves_is_told_of_like_one_of_http_1() {
+    let upstream = Upstream::start();
+    let rest = format!("access_log: {{format: json}}\n{POLICY}");
+    let binary = Binary::start_h2c(&yaml(&upstream, &rest));
+    let stream = tokio::net::TcpStream::connect(binary.proxy).await;
+    let stream = stream.expect("a connection");
+    let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    let connection = tokio::spawn(connection);
+    let request = http::Request::get("http://h/slow/600000?key=hunter2");
+    let request = request.body(()).expect("a request");
+    let (answer, _) = client.send_request(request, true).expect("it is sent");
+    eventually("it is on its way", async || !upstream.seen().is_empty()).await;
+    drop(answer);
+    let lines = lines_of(&binary, 1).await;
+    assert_eq!(lines[0]["version"], "HTTP/2.0");
+    assert_eq!(lines[0]["host"], "h");
+    assert_eq!(lines[0]["path"], "/slow/600000");
+    assert_eq!(lines[0]["status"], Value::Null);
+    assert_eq!(lines[0]["ended"], "client_left");
+    assert!(!binary.log().contains("hunter2"));
+    connection.abort();
+}
+
+#[tokio::test]
+async fn an_answer_in_which_the_upstream_breaks_off_is_told_as_cut_and_keeps_its_status() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound listener");
+    let answering = std::thread::spawn(move || {
+        // The first connection is one that only sees whether anybody is there.
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let asked = BufReader::new(&stream).lines();
+            let blank = asked.map_while(Result::ok).find(String::is_empty);
+            if blank.is_some() {
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc";
+                stream.write_all(answer).expect("it is sent");
+                return;
+            }
+        }
+    });
+    let rest = format!("access_log: {{format: json}}\n{POLICY}");
+    let binary = Binary::start(&format!("upstream: {{address: \"{address}\"}}\n{rest}"));
+    let mut wire = Wire::open(binary.proxy);
+    wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let rest = wire.rest();
+    assert!(rest.ends_with("\r\n\r\nabc"), "{rest}");
+    answering.join().expect("it has answered");
+    let lines = lines_of(&binary, 1).await;
+    let told = ["status", "ended", "bytes_sent"].map(|name| lines[0][name].clone());
+    assert_eq!(told, [json!(200), json!("cut"), json!(3)]);
 }
 
 #[tokio::test]

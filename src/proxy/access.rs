@@ -1,7 +1,7 @@
 //! What became of a request, collected for the access log.
 
 use http::{StatusCode, Version, header};
-use pingora::{Error, http::RequestHeader};
+use pingora::{Error, ErrorSource, http::RequestHeader};
 use pingora_proxy::Session;
 
 use super::{RequestState, request_id::RequestId, status_of};
@@ -36,6 +36,7 @@ fn record<'a>(
     let digest = session.digest();
     let tls = digest.and_then(|digest| digest.ssl_digest.as_deref());
     let written = session.response_written().map(|head| head.status);
+    let status = written.filter(is_final);
     let duration = clock::elapsed(state.started);
     let whole_millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
     let verdict = state.verdict.as_ref();
@@ -46,11 +47,11 @@ fn record<'a>(
         host: host(head).map(Escaped::host),
         path: Escaped::path(path(head)),
         version: version(head.version),
-        tls: tls.map(|digest| &*digest.version),
-        status: written.filter(is_final).map(|status| status.as_u16()),
+        tls: tls.map(|digest| version_of_tls(&digest.version)),
+        status: status.map(|status| status.as_u16()),
         bytes_sent: session.body_bytes_sent() as u64,
         bytes_received: session.body_bytes_read() as u64,
-        ended: ended(state, error),
+        ended: ended(state, status, error),
         duration,
         added: state.added,
         upstream: upstream(state),
@@ -88,19 +89,37 @@ const fn version(version: Version) -> &'static str {
     }
 }
 
+/// As nginx and OpenSSL write it; rustls has an underscore in it.
+fn version_of_tls(version: &str) -> &str {
+    match version {
+        "TLSv1_2" => "TLSv1.2",
+        "TLSv1_3" => "TLSv1.3",
+        other => other,
+    }
+}
+
 /// Whether it is the last status that a request gets.
 fn is_final(status: &StatusCode) -> bool {
     !status.is_informational() || *status == StatusCode::SWITCHING_PROTOCOLS
 }
 
-fn ended(state: &RequestState, error: Option<&Error>) -> Ended {
-    // It is no longer waited for as soon as there is one.
-    let has_an_answer = state.upstream_took.is_some();
-    match error.map(status_of) {
-        None => Ended::Complete,
-        Some(None) => Ended::ClientLeft,
-        Some(Some(_)) if has_an_answer => Ended::Cut,
-        Some(Some(_)) => Ended::Complete,
+/// Without a status nobody was there to be sent one, whatever HTTP/2 makes of that.
+fn ended(state: &RequestState, status: Option<StatusCode>, error: Option<&Error>) -> Ended {
+    let Some(error) = error else {
+        return Ended::Complete;
+    };
+    let is_the_clients = *error.esource() == ErrorSource::Downstream;
+    // It is known as soon as there is one.
+    let is_within_an_answer = state.upstream_took.is_some();
+    match status {
+        None => Ended::ClientLeft,
+        Some(_) if is_within_an_answer && is_the_clients => Ended::ClientLeft,
+        Some(_) if is_within_an_answer => Ended::Cut,
+        // It is our own answer.
+        Some(_) => match status_of(error) {
+            Some(_) => Ended::Complete,
+            None => Ended::ClientLeft,
+        },
     }
 }
 
@@ -135,4 +154,48 @@ fn reported<'a>(state: &'a RequestState, verdict: &'a Verdict) -> Option<Reporte
         decided_by: limit.decided_by.name(),
         remaining: limit.decision.remaining(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(target: &str, host: &str) -> RequestHeader {
+        let mut head = RequestHeader::build("GET", target.as_bytes(), None).expect(target);
+        head.insert_header(header::HOST, host).expect(host);
+        head
+    }
+
+    #[test]
+    fn of_a_target_the_path_alone_is_told() {
+        for (target, told) in [
+            ("/a/b", "/a/b"),
+            ("/a?key=k", "/a"),
+            ("/a?b?c", "/a"),
+            ("/a#k", "/a"),
+            ("/?k", "/"),
+            ("*", "*"),
+            ("http://user:password@h/a?key=k", "/a"),
+            ("http://user:password@h?key=k", "/"),
+        ] {
+            let head = head(target, "h");
+            assert_eq!(path(&head), told.as_bytes(), "{target}");
+        }
+    }
+
+    #[test]
+    fn of_a_host_the_user_and_the_password_are_not_told() {
+        for (sent, told) in [
+            ("h:8000", "h:8000"),
+            ("user:password@h:8000", "h:8000"),
+            ("user@password@h", "h"),
+            ("[2001:db8::1]:80", "[2001:db8::1]:80"),
+            ("user@", ""),
+        ] {
+            assert_eq!(host(&head("/", sent)), Some(told.as_bytes()), "{sent}");
+        }
+        let mut of_http_2 = head("/", "other");
+        of_http_2.set_uri("http://user:password@h:8000/".parse().expect("a URI"));
+        assert_eq!(host(&of_http_2), Some(&b"h:8000"[..]));
+    }
 }
