@@ -96,15 +96,17 @@ pub struct Reported<'a> {
     pub remaining: u64,
 }
 
-/// The line that tells a record, with its end.
+/// The line that tells a record, with its end. It allocates once, unless the line is a long one.
 pub fn line(format: AccessFormat, record: &AccessRecord<'_>) -> String {
     let mut line = match format {
         AccessFormat::Json => {
-            let json = serde_json::to_string(&JsonLine::of(record));
-            json.expect("its keys are names and its values words and numbers")
+            let mut json = Vec::with_capacity(USUAL_JSON);
+            serde_json::to_writer(&mut json, &JsonLine::of(record))
+                .expect("its keys are names and its values words and numbers");
+            String::from_utf8(json).expect("JSON is text")
         }
         AccessFormat::Common => {
-            let mut line = String::with_capacity(USUAL_LINE);
+            let mut line = String::with_capacity(USUAL_COMMON);
             common(&mut line, record).expect("a string takes everything");
             line
         }
@@ -313,8 +315,11 @@ impl<T: fmt::Display> Serialize for Shown<T> {
 /// What says that more was sent.
 const CUT: &str = "\\...";
 
-/// Most lines have no more bytes.
-const USUAL_LINE: usize = 192;
+/// Most lines in JSON have no more bytes.
+const USUAL_JSON: usize = 768;
+
+/// Nor most common ones.
+const USUAL_COMMON: usize = 192;
 
 #[cfg(test)]
 mod tests {
