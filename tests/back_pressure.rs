@@ -225,6 +225,8 @@ async fn asks(
     request: http::request::Builder,
 ) -> (h2::client::ResponseFuture, SendStream<Bytes>) {
     let stream = TcpStream::connect(at).await.expect("a connection");
+    // A window is small, and a frame of what is left of it is not to wait for an acknowledgement.
+    stream.set_nodelay(true).expect("an option");
     let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(connection);
     let request = request.body(()).expect("a request");
@@ -273,6 +275,7 @@ async fn answers_in_http_2(listener: &TcpListener, stands: oneshot::Sender<()>) 
 async fn serves(listener: &TcpListener) -> (Request<RecvStream>, h2::server::SendResponse<Bytes>) {
     loop {
         let stream = with_a_request(listener).await;
+        stream.set_nodelay(true).expect("an option");
         let Ok(mut connection) = h2::server::handshake(stream).await else {
             continue;
         };

@@ -15,6 +15,7 @@ mod clients;
 mod clocks;
 mod compose;
 mod config;
+mod confined;
 mod consumers;
 mod dashboards;
 mod denial_horizon;

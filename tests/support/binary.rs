@@ -67,14 +67,19 @@ impl Binary {
 
     /// The same, with a redirection as bash knows them.
     pub fn start_through_shell(yaml: &str, redirection: &str) -> Self {
+        Self::start_by(yaml, &format!("exec \"$@\" {redirection}"))
+    }
+
+    /// The same by a script of bash, of which the command is the arguments.
+    pub fn start_by(yaml: &str, script: &str) -> Self {
         (0..10)
-            .find_map(|_| Self::try_start(yaml, Some(redirection), None, false))
+            .find_map(|_| Self::try_start(yaml, Some(script), None, false))
             .expect("it becomes ready")
     }
 
     fn try_start(
         yaml: &str,
-        redirection: Option<&str>,
+        script: Option<&str>,
         admin: Option<SocketAddr>,
         h2c: bool,
     ) -> Option<Self> {
@@ -84,13 +89,14 @@ impl Binary {
         let listeners = listeners(proxy, metrics, admin, h2c);
         std::fs::write(&path, format!("{listeners}{yaml}")).expect("the file is written");
         let log = tempfile::NamedTempFile::new().expect("a temporary file");
-        let mut command = match redirection {
-            None => command(&["run", "--config", text(&path)]),
-            Some(redirection) => {
-                let binary = env!("CARGO_BIN_EXE_slidegate");
-                let line = format!("exec {binary} run --config {} {redirection}", text(&path));
+        let arguments = ["run", "--config", text(&path)];
+        let mut command = match script {
+            None => command(&arguments),
+            Some(script) => {
                 let mut shell = Command::new("bash");
-                shell.args(["-c", &line]).stdin(Stdio::null());
+                let binary = env!("CARGO_BIN_EXE_slidegate");
+                shell.args(["-c", script, "bash", binary]);
+                shell.args(arguments).stdin(Stdio::null());
                 shell
             }
         };
