@@ -145,18 +145,17 @@ pub async fn explain(rules: &Rules, question: &Question) -> Result<Explanation, 
         let value = String::from_utf8_lossy(value.as_bytes());
         (name.to_string(), value.into_owned())
     });
-    let (outcome, because) = match &verdict.outcome {
-        Outcome::Pass if policies.exempts(&view) => ("pass", Some("exempt".to_owned())),
-        Outcome::Pass => ("pass", None),
-        Outcome::Denied => ("denied", None),
-        Outcome::Refused(refusal) => ("refused", Some(refusal.to_string())),
+    let outcome = verdict.outcome.name();
+    let because = match &verdict.outcome {
+        Outcome::Pass if policies.exempts(&view) => Some("exempt".to_owned()),
+        Outcome::Pass | Outcome::Denied => None,
+        Outcome::Refused(refusal) => Some(refusal.to_string()),
         Outcome::Unavailable { .. } => {
-            let because = "the store is away, and a policy has failure_mode: deny";
-            ("unavailable", Some(because.to_owned()))
+            Some("the store is away, and a policy has failure_mode: deny".to_owned())
         }
     };
     let way = match rules.upstreams.route(&head) {
-        _ if outcome != "pass" => Way::default(),
+        _ if verdict.outcome != Outcome::Pass => Way::default(),
         Ok(Some(upstream)) => Way {
             upstream: Some(upstream.name().to_owned()),
             ..Way::default()

@@ -360,7 +360,7 @@ impl Metrics {
         self.config_info.with_label_values(&[fingerprint]).set(1);
     }
 
-    /// Counts a request that was refused with this status whatever its limits.
+    /// Counts a request that was answered by us with this status, if that is one that no limit brings about.
     pub fn refused(&self, status: StatusCode) {
         if let Some(place) = REFUSED.iter().position(|known| *known == status) {
             self.refusals[place].inc();

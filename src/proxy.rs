@@ -181,10 +181,9 @@ impl ProxyHttp for Gateway {
         state: &mut RequestState,
     ) -> pingora::Result<bool> {
         if let Some(status) = request::is_at_fault(session.req_header(), &self.bounds) {
-            self.metrics.refused(status);
             let responder = &state.rules.responder;
             let answer = responder.fail(&state.asked(session), status, None, Duration::ZERO);
-            return request::answer_early(session, answer).await;
+            return self.answer_early(session, answer).await;
         }
         let view = RequestView {
             head: session.req_header(),
@@ -196,10 +195,8 @@ impl ProxyHttp for Gateway {
         self.metrics.request_added.observe(added.as_secs_f64());
         state.added = Some(added);
 
-        let failed = if verdict.outcome != Outcome::Pass {
-            None
-        } else {
-            match state.rules.upstreams.route(session.req_header()) {
+        let nowhere = match verdict.outcome {
+            Outcome::Pass => match state.rules.upstreams.route(session.req_header()) {
                 Ok(Some(upstream)) => {
                     state.way = Some(Way::to(upstream));
                     state.verdict = Some(verdict);
@@ -207,24 +204,20 @@ impl ProxyHttp for Gateway {
                 }
                 Ok(None) => Some(StatusCode::NOT_FOUND),
                 Err(AmbiguousRoute) => Some(StatusCode::BAD_REQUEST),
-            }
+            },
+            _ => None,
         };
-        if let Some(status) = failed {
-            self.metrics.refused(status);
-            state.rules.limiter.settle(&mut verdict, status).await;
-        }
-        let (responder, asked) = (&state.rules.responder, state.asked(session));
-        let answer = match failed {
-            None => {
-                if let Outcome::Refused(refusal) = &verdict.outcome {
-                    self.metrics.refused(response::status_of(refusal));
-                }
-                responder.refuse(&asked, &verdict)
+        let (rules, asked) = (&state.rules, state.asked(session));
+        let answer = match nowhere {
+            None => rules.responder.refuse(&asked, &verdict),
+            Some(status) => {
+                rules.limiter.settle(&mut verdict, status).await;
+                let responder = &rules.responder;
+                responder.fail(&asked, status, Some(&verdict), Duration::ZERO)
             }
-            Some(status) => responder.fail(&asked, status, Some(&verdict), Duration::ZERO),
         };
         state.verdict = Some(verdict);
-        request::answer_early(session, answer).await
+        self.answer_early(session, answer).await
     }
 
     async fn upstream_peer(
@@ -320,10 +313,11 @@ impl ProxyHttp for Gateway {
         head: &mut ResponseHeader,
         state: &mut RequestState,
     ) -> pingora::Result<()> {
+        if !is_final(head.status) {
+            return Ok(());
+        }
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             request::may_be_silent(session);
-        } else if head.status.is_informational() {
-            return Ok(());
         }
         if !self.readiness.is_ready() {
             // Who came before that would be told that it is kept, and lose what it asks next.
@@ -386,11 +380,9 @@ impl ProxyHttp for Gateway {
             .unwrap_or_default();
         let (responder, asked) = (&state.rules.responder, state.asked(session));
         let answer = responder.fail(&asked, status, state.verdict.as_ref(), passed);
-        let is_final = |head: &ResponseHeader| {
-            !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS
-        };
         // An answer that has begun can not become another one: it is cut off.
-        let is_cut_off = session.response_written().is_some_and(is_final);
+        let written = session.response_written();
+        let is_cut_off = written.is_some_and(|head| is_final(head.status));
         let mut is_answered = false;
         if !is_cut_off {
             session.set_keepalive(None);
@@ -442,6 +434,18 @@ impl ProxyHttp for Gateway {
         _: ProxyWarnLogContext,
     ) -> bool {
         true
+    }
+}
+
+impl Gateway {
+    /// Answers a request that goes no further, and counts it if no limit denies it.
+    async fn answer_early(
+        &self,
+        session: &mut Session,
+        answer: (ResponseHeader, Bytes),
+    ) -> pingora::Result<bool> {
+        self.metrics.refused(answer.0.status);
+        request::answer_early(session, answer).await
     }
 }
 
@@ -511,6 +515,11 @@ impl Way {
 /// asked for.
 fn broke(kind: &ErrorType) -> bool {
     !matches!(kind, ErrorType::ReadTimedout | ErrorType::WriteTimedout)
+}
+
+/// Whether it is the last status that a request gets.
+fn is_final(status: StatusCode) -> bool {
+    !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// The status that an error is answered with; `None` if the client is gone.

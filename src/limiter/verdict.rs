@@ -44,6 +44,18 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// The word in explanations and the access log.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Denied => "denied",
+            Self::Refused(_) => "refused",
+            Self::Unavailable { .. } => "unavailable",
+        }
+    }
+}
+
 /// Decisions of the limits of a request: mostly one or two, and then without an allocation.
 pub type LimitDecisions = SmallVec<[LimitDecision; 2]>;
 

@@ -4,13 +4,13 @@ use http::{StatusCode, Version, header};
 use pingora::{Error, ErrorSource, http::RequestHeader};
 use pingora_proxy::Session;
 
-use super::{RequestState, request_id::RequestId, status_of};
+use super::{RequestState, is_final, request_id::RequestId, status_of};
 use crate::{
     access_log::{
         ACCESS_TARGET, AccessFormat, AccessRecord, Ended, Escaped, Reported, UpstreamPart, line,
     },
     clock,
-    limiter::{Outcome, Verdict},
+    limiter::Verdict,
     ratelimit::Timestamp,
 };
 
@@ -36,7 +36,7 @@ fn record<'a>(
     let digest = session.digest();
     let tls = digest.and_then(|digest| digest.ssl_digest.as_deref());
     let written = session.response_written().map(|head| head.status);
-    let status = written.filter(is_final);
+    let status = written.filter(|status| is_final(*status));
     let duration = clock::elapsed(state.started);
     let whole_millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
     let verdict = state.verdict.as_ref();
@@ -55,7 +55,7 @@ fn record<'a>(
         duration,
         added: state.added,
         upstream: upstream(state),
-        outcome: verdict.map(|verdict| outcome(&verdict.outcome)),
+        outcome: verdict.map(|verdict| verdict.outcome.name()),
         limit: verdict.and_then(|verdict| reported(state, verdict)),
         request_id: state.id.as_ref().map(RequestId::as_str),
     }
@@ -98,11 +98,6 @@ fn version_of_tls(version: &str) -> &str {
     }
 }
 
-/// Whether it is the last status that a request gets.
-fn is_final(status: &StatusCode) -> bool {
-    !status.is_informational() || *status == StatusCode::SWITCHING_PROTOCOLS
-}
-
 /// Without a status nobody was there to be sent one, whatever HTTP/2 makes of that.
 fn ended(state: &RequestState, status: Option<StatusCode>, error: Option<&Error>) -> Ended {
     let Some(error) = error else {
@@ -131,16 +126,6 @@ fn upstream(state: &RequestState) -> Option<UpstreamPart<'_>> {
         address: way.tried.last().map(|member| &member.target.socket),
         took: state.upstream_took.or(waiting),
     })
-}
-
-/// In the words that `explain` has.
-const fn outcome(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::Pass => "pass",
-        Outcome::Denied => "denied",
-        Outcome::Refused(_) => "refused",
-        Outcome::Unavailable { .. } => "unavailable",
-    }
 }
 
 fn reported<'a>(state: &'a RequestState, verdict: &'a Verdict) -> Option<Reported<'a>> {

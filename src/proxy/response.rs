@@ -352,21 +352,25 @@ impl<'a> Problem<'a> {
     }
 
     fn refused(refusal: &Refusal) -> Self {
-        let (title, challenge) = match refusal {
+        let (status, title, challenge) = match refusal {
             Refusal::DuplicateValue(_) | Refusal::ValueTooLong(_) | Refusal::StaysBehind(_) => {
-                ("The identity cannot be read", None)
+                (StatusCode::BAD_REQUEST, "The identity cannot be read", None)
             }
-            Refusal::InvalidCost { .. } => ("The cost cannot be read", None),
-            Refusal::Blocked => ("Forbidden", None),
-            Refusal::AmbiguousPath => ("The path is ambiguous", None),
-            Refusal::IdentifierRequired(sources) => {
-                ("An identity is required", Some(challenge(sources)))
+            Refusal::InvalidCost { .. } => {
+                (StatusCode::BAD_REQUEST, "The cost cannot be read", None)
             }
+            Refusal::Blocked => (StatusCode::FORBIDDEN, "Forbidden", None),
+            Refusal::AmbiguousPath => (StatusCode::BAD_REQUEST, "The path is ambiguous", None),
+            Refusal::IdentifierRequired(sources) => (
+                StatusCode::UNAUTHORIZED,
+                "An identity is required",
+                Some(challenge(sources)),
+            ),
         };
         Self {
             detail: Some(refusal.to_string()),
             challenge,
-            ..Self::new(status_of(refusal), ABOUT_BLANK, title)
+            ..Self::new(status, ABOUT_BLANK, title)
         }
     }
 
@@ -494,19 +498,6 @@ fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> String
             whole_seconds(wait.saturating_sub(passed)).max(1)
         ),
         None => format!("\"{}\";r={remaining}", named.name),
-    }
-}
-
-/// What a request is refused with.
-pub(super) fn status_of(refusal: &Refusal) -> StatusCode {
-    match refusal {
-        Refusal::DuplicateValue(_)
-        | Refusal::ValueTooLong(_)
-        | Refusal::StaysBehind(_)
-        | Refusal::InvalidCost { .. }
-        | Refusal::AmbiguousPath => StatusCode::BAD_REQUEST,
-        Refusal::Blocked => StatusCode::FORBIDDEN,
-        Refusal::IdentifierRequired(_) => StatusCode::UNAUTHORIZED,
     }
 }
 

@@ -51,34 +51,25 @@ impl Event for Failure {
             error,
             ..
         } = self;
-        let status_code = status.as_u16();
-        match *status {
-            StatusCode::BAD_GATEWAY => tracing::warn!(
-                upstream,
-                address,
-                status = status_code,
-                error,
-                more,
-                suppressed,
-                "A request failed: the upstream did not answer it. Does it run, and does its address name it?"
+        let (address, what) = match *status {
+            StatusCode::BAD_GATEWAY => (
+                Some(&**address),
+                "A request failed: the upstream did not answer it. Does it run, and does its address name it?",
             ),
-            StatusCode::GATEWAY_TIMEOUT => tracing::warn!(
-                upstream,
-                address,
-                status = status_code,
-                error,
-                more,
-                suppressed,
-                "A request failed: the upstream was too slow. Its connect_timeout, read_timeout and write_timeout bound it."
+            StatusCode::GATEWAY_TIMEOUT => (
+                Some(&**address),
+                "A request failed: the upstream was too slow. Its connect_timeout, read_timeout and write_timeout bound it.",
             ),
-            _ => tracing::warn!(
-                upstream,
-                status = status_code,
-                error,
-                more,
-                suppressed,
-                "A request failed."
-            ),
-        }
+            _ => (None, "A request failed."),
+        };
+        tracing::warn!(
+            upstream,
+            address,
+            status = status.as_u16(),
+            error,
+            more,
+            suppressed,
+            "{what}"
+        );
     }
 }
