@@ -4,11 +4,10 @@
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    process::Command,
     time::Duration,
 };
 
-use crate::support::{app::App, upstream::Upstream, wire::Wire};
+use crate::support::{app::App, curl::curl_for, upstream::Upstream, wire::Wire};
 
 fn start(bounds: &str) -> (App, Upstream) {
     start_at("\"127.0.0.1:0\"", bounds)
@@ -296,16 +295,8 @@ fn clients_of_http_2_meet_the_same_bounds() {
     let bounds = "max_header_size: 2KiB, max_body_size: 1KiB";
     let (app, upstream) = start_at("{address: \"127.0.0.1:0\", h2c: true}", bounds);
     let ask = |options: &[&str]| {
-        let output = Command::new("curl")
-            .args([
-                "--silent",
-                "--max-time",
-                "10",
-                "--noproxy",
-                "*",
-                "--http2-prior-knowledge",
-            ])
-            .args(["--output", "/dev/null", "--write-out", "%{http_code}"])
+        let output = curl_for("10", "%{http_code}")
+            .arg("--http2-prior-knowledge")
             .args(options)
             .arg(format!("http://{}/", app.proxy))
             .output()

@@ -14,7 +14,7 @@ use slidegate::clock::Clock;
 
 use crate::support::{
     app::{App, metric},
-    certificates::{Authority, Certified},
+    certificates::{Authority, tls_listener},
     prometheus::{Prometheus, now, promtool},
     redis::{RedisServer, eventually},
     snapshot::agrees,
@@ -70,12 +70,8 @@ async fn every_panel_and_every_alert_tells_something_when_everything_happens_tha
     let (lowered, faulty) = (yaml("10s", "19"), yaml("10s", "none"));
     let (patient, hasty) = (App::start(&patient), App::start(&hasty));
     let authority = Authority::new();
-    let Certified { certificate, key } = authority.certify_for("old", "DNS:localhost", 5);
-    let behind_tls = format!(
-        "listen: [\"127.0.0.1:0\", {{address: \"127.0.0.1:0\", tls: {{certificates: [{{certificate: {}, key: {}}}]}}}}]\n",
-        certificate.display(),
-        key.display()
-    );
+    let old = authority.certify_for("old", "DNS:localhost", 5);
+    let behind_tls = format!("listen: [\"127.0.0.1:0\", {}]\n", tls_listener(&[&old], ""));
     let audited = App::start_with_files(&(behind_tls + &servers("10s") + AUDITED));
     let proxies = [&patient, &hasty, &audited];
     let rules = dashboards().join("alerts.yaml");

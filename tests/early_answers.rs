@@ -9,7 +9,7 @@ use std::{
 
 use crate::support::{
     app::App,
-    certificates::{Authority, Certified},
+    certificates::{Authority, tls_listener},
     recorder::Recorder,
     skip::skip,
     upstream::{Nobody, Upstream},
@@ -27,13 +27,12 @@ struct Closed {
 impl Closed {
     fn start() -> Self {
         let (upstream, authority) = (Upstream::start(), Authority::new());
-        let Certified { certificate, key } = authority.certify("server", "IP:127.0.0.1");
+        let certified = authority.certify("server", "IP:127.0.0.1");
         let app = App::start_with_files(&format!(
             "listen:\n  - {{address: \"127.0.0.1:0\", h2c: true}}\n  \
-             - {{address: \"127.0.0.1:0\", tls: {{certificates: [{{certificate: {}, key: {}}}]}}}}\n\
+             - {}\n\
              upstream: {{address: \"{}\"}}\npolicies: [{{name: closed, limits: [0/1m]}}]\n",
-            certificate.display(),
-            key.display(),
+            tls_listener(&[&certified], ""),
             upstream.address
         ));
         Self {

@@ -1,11 +1,8 @@
 //! `Expect: 100-continue`: a body is sent when somebody wants it, and only then.
 
-use std::{
-    net::SocketAddr,
-    process::{Command, Stdio},
-};
+use std::net::SocketAddr;
 
-use crate::support::{app::App, recorder::Recorder, wire::Wire};
+use crate::support::{app::App, curl::curl_for, recorder::Recorder, wire::Wire};
 
 const H2C: &str = "listen: [{address: \"127.0.0.1:0\", h2c: true}]\n";
 
@@ -20,21 +17,7 @@ fn proxy(upstream: SocketAddr, quota: u32) -> App {
 fn post(app: &App, path: &str, options: &[&str]) -> String {
     let body = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(body.path(), vec![b'x'; LARGE]).expect("written");
-    let output = Command::new("curl")
-        .args([
-            "--silent",
-            "--show-error",
-            "--max-time",
-            "20",
-            "--noproxy",
-            "*",
-        ])
-        .args([
-            "--output",
-            "/dev/null",
-            "--write-out",
-            "%{http_code} %{size_upload}",
-        ])
+    let output = curl_for("20", "%{http_code} %{size_upload}")
         .args([
             "--header",
             "Expect: 100-continue",
@@ -45,7 +28,6 @@ fn post(app: &App, path: &str, options: &[&str]) -> String {
         .arg("--data-binary")
         .arg(format!("@{}", body.path().display()))
         .arg(format!("http://{}{path}", app.proxy))
-        .stdin(Stdio::null())
         .output()
         .expect("curl runs");
     let told = String::from_utf8_lossy(&output.stderr);

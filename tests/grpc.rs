@@ -29,7 +29,7 @@ use tonic::{
 
 use crate::support::{
     app::App,
-    certificates::{Authority, Certified},
+    certificates::{Authority, tls_listener},
     redis::eventually,
     upstream::Nobody,
 };
@@ -63,12 +63,8 @@ async fn calls_of_every_kind_go_through_with_their_messages_statuses_and_trailer
 async fn they_go_through_tls_as_well() {
     let echo = Echo::start().await;
     let authority = Authority::new();
-    let Certified { certificate, key } = authority.certify("server", "DNS:api.test");
-    let listen = format!(
-        "listen: [{{address: \"127.0.0.1:0\", tls: {{certificates: [{{certificate: {}, key: {}}}]}}}}]\n",
-        certificate.display(),
-        key.display()
-    );
+    let certified = authority.certify("server", "DNS:api.test");
+    let listen = format!("listen: [{}]\n", tls_listener(&[&certified], ""));
     let app = proxy(&listen, echo.address, 1000);
     let trusted = std::fs::read(authority.certificate()).expect("it is there");
     let tls = ClientTlsConfig::new()

@@ -14,7 +14,8 @@ use slidegate::config::Config;
 
 use crate::support::{
     app::App,
-    certificates::{Authority, Certified},
+    certificates::{Authority, Certified, tls_listener},
+    curl::curl_for,
     upstream::{Seen, Upstream},
     wire::Wire,
 };
@@ -33,15 +34,6 @@ fn yaml(listen: &str, upstream: &Upstream) -> String {
     )
 }
 
-fn tls(certified: &[&Certified], more: &str) -> String {
-    let pairs = certified.iter().map(|pair| {
-        let (certificate, key) = (pair.certificate.display(), pair.key.display());
-        format!("{{certificate: {certificate}, key: {key}}}")
-    });
-    let pairs = pairs.collect::<Vec<_>>().join(", ");
-    format!("{{address: \"127.0.0.1:0\", tls: {{certificates: [{pairs}]{more}}}}}")
-}
-
 /// What curl prints of the answer: version, status and the subject it was shown; `options` before the URL.
 fn curl(
     authority: &Authority,
@@ -49,27 +41,12 @@ fn curl(
     at: SocketAddr,
     options: &[&str],
 ) -> Result<String, i32> {
-    let output = Command::new("curl")
-        .args([
-            "--silent",
-            "--show-error",
-            "--max-time",
-            "10",
-            "--noproxy",
-            "*",
-        ])
-        .args([
-            "--output",
-            "/dev/null",
-            "--write-out",
-            "%{http_version} %{http_code}",
-        ])
+    let output = curl_for("10", "%{http_version} %{http_code}")
         .arg("--cacert")
         .arg(authority.certificate())
         .args(["--resolve", &format!("{name}:{}:{}", at.port(), at.ip())])
         .args(options)
         .arg(format!("https://{name}:{}/", at.port()))
-        .stdin(Stdio::null())
         .output()
         .expect("curl runs");
     match output.status.code() {
@@ -121,7 +98,7 @@ fn several_listeners_lead_to_one_proxy_with_one_set_of_counters() {
 fn a_client_speaks_http_1_or_2_over_tls_as_it_likes() {
     let authority = Authority::new();
     let certified = authority.certify("server", "DNS:api.test");
-    let (app, upstream) = start(&tls(&[&certified], ""));
+    let (app, upstream) = start(&tls_listener(&[&certified], ""));
     let ask = |options: &[&str]| curl(&authority, "api.test", app.proxy, options);
     assert_eq!(ask(&["--http1.1"]).as_deref(), Ok("1.1 200"));
     assert_eq!(ask(&["--http2"]).as_deref(), Ok("2 200"));
@@ -147,7 +124,7 @@ fn clients_of_both_versions_are_counted_as_one() {
     let upstream = Upstream::start();
     let app = App::start_with_files(&format!(
         "listen: [{}]\nupstream: {{address: \"{}\"}}\npolicies: [{{name: p, limits: [2/366d]}}]\n",
-        tls(&[&certified], ""),
+        tls_listener(&[&certified], ""),
         upstream.address
     ));
     let ask = |version| curl(&authority, "api.test", app.proxy, &[version]);
@@ -162,7 +139,7 @@ fn a_client_is_shown_the_certificate_with_its_name_else_the_first() {
     let authority = Authority::new();
     let first = authority.certify("first", "DNS:first.test");
     let second = authority.certify("second", "DNS:second.test, DNS:*.wild.test");
-    let (app, _upstream) = start(&tls(&[&first, &second], ""));
+    let (app, _upstream) = start(&tls_listener(&[&first, &second], ""));
     for (name, expected) in [
         (Some("first.test"), "DNS:first.test"),
         (Some("second.test"), "DNS:second.test, DNS:*.wild.test"),
@@ -185,7 +162,7 @@ fn where_certificates_are_asked_for_only_their_bearers_are_served() {
     let stranger = Authority::new();
     let other = stranger.certify("other", "DNS:client.test");
     let ca = format!(", client_ca: {}", authority.certificate().display());
-    let (app, upstream) = start(&tls(&[&server], &ca));
+    let (app, upstream) = start(&tls_listener(&[&server], &ca));
     let with = |pair: &Certified, version| {
         let (certificate, key) = (path(&pair.certificate), path(&pair.key));
         let options = ["--cert", certificate, "--key", key, version];
@@ -219,7 +196,7 @@ async fn a_renewed_certificate_is_shown_without_a_connection_dropped() {
         certificate: certificate.clone(),
         key: key.clone(),
     };
-    let config = yaml(&tls(&[&pair], ""), &upstream);
+    let config = yaml(&tls_listener(&[&pair], ""), &upstream);
     let file = folder.path().join("config.yaml");
     fs::write(&file, &config).expect("written");
     let app = App::start_file(&file);
@@ -267,7 +244,11 @@ fn certificates_and_keys_that_are_of_no_use_are_told_with_their_place() {
             key: key.to_owned(),
         };
         let file = tempfile::NamedTempFile::new().expect("a file");
-        fs::write(file.path(), yaml(&tls(&[&pair], ""), &Upstream::start())).expect("written");
+        fs::write(
+            file.path(),
+            yaml(&tls_listener(&[&pair], ""), &Upstream::start()),
+        )
+        .expect("written");
         let error = Config::load(file.path(), &|_| None).expect_err("of no use");
         error.to_string()
     };
@@ -299,14 +280,8 @@ fn certificates_and_keys_that_are_of_no_use_are_told_with_their_place() {
 fn cleartext_http_2_is_served_where_it_is_asked_for_beside_http_1() {
     let (app, upstream) = start("{address: \"127.0.0.1:0\", h2c: true}, \"127.0.0.1:0\"");
     let ask = |at: SocketAddr, version| {
-        let output = Command::new("curl")
-            .args(["--silent", "--max-time", "10", "--noproxy", "*", version])
-            .args([
-                "--output",
-                "/dev/null",
-                "--write-out",
-                "%{http_version} %{http_code}",
-            ])
+        let output = curl_for("10", "%{http_version} %{http_code}")
+            .arg(version)
             .arg(format!("http://{at}/"))
             .output()
             .expect("curl runs");
@@ -444,7 +419,7 @@ fn whoever_may_not_say_who_its_client_is_is_turned_away() {
 fn the_proxy_protocol_comes_before_tls() {
     let authority = Authority::new();
     let certified = authority.certify("server", "DNS:api.test");
-    let listen = tls(&[&certified], "}, proxy_protocol: {from: [127.0.0.1]");
+    let listen = tls_listener(&[&certified], "}, proxy_protocol: {from: [127.0.0.1]");
     let (app, upstream) = start(&listen);
     let ask = curl(
         &authority,
@@ -464,7 +439,7 @@ fn the_proxy_protocol_comes_before_tls() {
 fn bytes_that_are_no_tls_end_the_connection_and_nothing_else() {
     let authority = Authority::new();
     let certified = authority.certify("server", "DNS:api.test");
-    let (app, _upstream) = start(&tls(&[&certified], ""));
+    let (app, _upstream) = start(&tls_listener(&[&certified], ""));
     Wire::open(app.proxy).send(REQUEST).rest();
     Wire::open(app.proxy).send(&[0x16, 3, 1, 0xff, 0xff]);
     let ask = curl(&authority, "api.test", app.proxy, &["--http1.1"]);

@@ -17,7 +17,7 @@ use slidegate::{
 use crate::support::{
     app::{App, metric},
     binary::Binary,
-    certificates::Authority,
+    certificates::{Authority, tls_listener},
     exposition::{self, Family},
     redis::{RedisServer, eventually},
     snapshot::agrees,
@@ -86,11 +86,7 @@ async fn the_table_of_metrics_is_what_is_exposed() {
     let audited = "store: {url: \"redis://127.0.0.1:9\"}\naudit: {sample: 0.01}\n";
     let authority = Authority::new();
     let certified = authority.certify("shown", "DNS:api.test");
-    let listen = format!(
-        "listen: [{{address: \"127.0.0.1:0\", tls: {{certificates: [{{certificate: {}, key: {}}}]}}}}]\n",
-        certified.certificate.display(),
-        certified.key.display()
-    );
+    let listen = format!("listen: [{}]\n", tls_listener(&[&certified], ""));
     let app = App::start_with_files(&yaml(&upstream, &(listen + audited)));
     let exposed = exposition::parse(&app.metrics().await);
     let ours = exposed

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::support::{
     app::App,
-    certificates::{Authority, Certified},
+    certificates::{Authority, Certified, tls_listener},
     redis::eventually,
     talk::{Answer, Http1, Http2, connect, connector},
     upstream::Upstream,
@@ -34,20 +34,20 @@ async fn no_request_and_no_connection_fails_while_certificates_and_limits_are_re
     let folder = tempfile::tempdir().expect("a folder");
     let [certificate, key, file] =
         ["tls.crt", "tls.key", "config.yaml"].map(|name| folder.path().join(name));
+    let shown = Certified { certificate, key };
     let upstream = Upstream::start();
     let put = |number: usize| {
         let Certified {
             certificate: from,
             key: key_from,
         } = &pairs[number % 2];
-        fs::copy(from, &certificate).expect("copied");
-        fs::copy(key_from, &key).expect("copied");
+        fs::copy(from, &shown.certificate).expect("copied");
+        fs::copy(key_from, &shown.key).expect("copied");
         let yaml = format!(
-            "listen: [{{address: \"127.0.0.1:0\", tls: {{certificates: [{{certificate: {}, key: {}}}]}}}}]\n\
+            "listen: [{}]\n\
              bounds: {{requests_per_connection: 100000000}}\n\
              upstream: {{address: \"{}\"}}\npolicies: [{{name: p, limits: [{}/366d]}}]\n",
-            certificate.display(),
-            key.display(),
+            tls_listener(&[&shown], ""),
             upstream.address,
             100_000_000 + number
         );

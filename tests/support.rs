@@ -5,6 +5,7 @@ pub mod app;
 pub mod binary;
 pub mod certificates;
 pub mod cluster;
+pub mod curl;
 pub mod demand;
 pub mod exposition;
 pub mod fake_redis;

@@ -15,7 +15,7 @@ use tokio_tungstenite::{
 
 use crate::support::{
     app::App,
-    certificates::{Authority, Certified},
+    certificates::{Authority, tls_listener},
     redis::eventually,
     talk::{connect, connector},
     upstream::Upstream,
@@ -103,12 +103,8 @@ async fn messages_go_both_ways_and_only_the_upgrade_is_counted() {
 #[tokio::test]
 async fn they_go_through_tls_as_well() {
     let authority = Authority::new();
-    let Certified { certificate, key } = authority.certify("server", "DNS:api.test");
-    let listen = format!(
-        "listen: [{{address: \"127.0.0.1:0\", tls: {{certificates: [{{certificate: {}, key: {}}}]}}}}]\n",
-        certificate.display(),
-        key.display()
-    );
+    let certified = authority.certify("server", "DNS:api.test");
+    let listen = format!("listen: [{}]\n", tls_listener(&[&certified], ""));
     let app = proxy(echo().await, 10, &listen);
     let stream = connect(&connector(&authority, "http/1.1"), app.proxy, "api.test").await;
     let opened = client_async("wss://api.test/chat", stream.expect("TLS")).await;

@@ -19,6 +19,16 @@ pub struct Certified {
     pub key: PathBuf,
 }
 
+/// An entry of `listen` at a free port that shows these certificates; `more` stands behind their list.
+pub fn tls_listener(certified: &[&Certified], more: &str) -> String {
+    let pairs = certified.iter().map(|pair| {
+        let (certificate, key) = (pair.certificate.display(), pair.key.display());
+        format!("{{certificate: {certificate}, key: {key}}}")
+    });
+    let pairs = pairs.collect::<Vec<_>>().join(", ");
+    format!("{{address: \"127.0.0.1:0\", tls: {{certificates: [{pairs}]{more}}}}}")
+}
+
 impl Authority {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
