@@ -36,6 +36,16 @@ impl BoundedLog {
 
     /// Asks for a line: how many were suppressed since the last one, or `None` if this one is to be.
     pub fn line(&self) -> Option<u64> {
+        if self.grant() {
+            Some(self.take_suppressed())
+        } else {
+            self.suppress(1);
+            None
+        }
+    }
+
+    /// Whether there is a line to be had, which is then taken.
+    fn grant(&self) -> bool {
         let second = self.clock.now().as_seconds() & LOWER_HALF;
         let next = |state: u64| {
             let lines = if state >> 32 == second {
@@ -45,20 +55,27 @@ impl BoundedLog {
             };
             (lines < self.lines).then_some((second << 32) | (lines + 1))
         };
-        match self
-            .state
+        self.state
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
-        {
-            Ok(_) => Some(self.suppressed.swap(0, Ordering::Relaxed)),
-            Err(_) => {
-                self.suppressed.fetch_add(1, Ordering::Relaxed);
-                None
-            }
-        }
+            .is_ok()
+    }
+
+    /// How many were suppressed since this was last asked.
+    fn take_suppressed(&self) -> u64 {
+        self.suppressed.swap(0, Ordering::Relaxed)
+    }
+
+    fn is_any_suppressed(&self) -> bool {
+        self.suppressed.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether it ever grants a line.
+    const fn is_open(&self) -> bool {
+        self.lines > 0
     }
 
     /// Counts lines that were not asked for.
-    pub fn suppress(&self, lines: u64) {
+    fn suppress(&self, lines: u64) {
         if lines > 0 {
             self.suppressed.fetch_add(lines, Ordering::Relaxed);
         }

@@ -1,5 +1,7 @@
 //! What happened lately, told without repetition: the first of its kind at once, those like it as a number.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 
 use super::BoundedLog;
@@ -7,11 +9,17 @@ use crate::clock::Clock;
 
 /// Something that is told, and may happen again in the same way.
 pub trait Event: Clone {
+    /// Whom it is about: however much happens about one, something is heard of the others.
+    fn topic(&self) -> &str;
+
     /// Whether a line about one says what a line about the other would.
     fn is_like(&self, other: &Self) -> bool;
 
     /// Writes a line about it.
     fn tell(&self, kept_back: KeptBack);
+
+    /// Writes a line about so many of any kind, of which no line tells.
+    fn tell_number(suppressed: u64);
 }
 
 /// What a line stands for beside the event that it tells.
@@ -25,11 +33,18 @@ pub struct KeptBack {
 
 /// Remembers the last events, and tells of each kind at most once in [`FOLDED_SECONDS`].
 ///
-/// An event never waits: one that comes while another is being put down is counted as suppressed, and no more.
+/// Half of the lines, rounded up, are only for topics that had none in that time. Where there are more kinds than
+/// [`MOST_KINDS`], one of the topic that has the most of them goes. So no topic, however loud, hides another.
+///
+/// An event waits for others to be put down, and for nothing else; one that would wait for longer than
+/// [`PATIENCE`] is counted as suppressed, and no more.
 #[derive(Debug)]
 pub struct FoldedLog<E> {
     clock: Clock,
-    bound: BoundedLog,
+    /// Lines for whoever asks, and how many events had none.
+    shared: BoundedLog,
+    /// Lines for topics of which none has told lately.
+    reserved: BoundedLog,
     recent: Mutex<Recent<E>>,
 }
 
@@ -45,50 +60,66 @@ pub struct Kind<E> {
     /// The second in which it was last told, and how many have come since.
     told: Option<u64>,
     more: u64,
+    /// The place of its topic.
+    topic: usize,
 }
 
 #[derive(Debug)]
 struct Recent<E> {
     kinds: Vec<Kind<E>>,
+    topics: Vec<Topic>,
     /// Where the last event stands: the next is often like it.
     last: usize,
     events: u64,
+    /// The second of the last line about any.
+    told: u64,
+}
+
+#[derive(Debug)]
+struct Topic {
+    name: Box<str>,
+    /// How many kinds are of it; where there are none, its place is free.
+    kinds: usize,
+    /// The second in which one of it was last told.
+    told: Option<u64>,
 }
 
 impl<E: Event> FoldedLog<E> {
     /// Tells at most `lines` a second, by the seconds of `clock`; 0 tells none, and remembers all the same.
     pub fn new(clock: Clock, lines: u64) -> Self {
+        let reserved = lines.div_ceil(2);
         Self {
-            bound: BoundedLog::with(clock.clone(), lines),
+            shared: BoundedLog::with(clock.clone(), lines - reserved),
+            reserved: BoundedLog::with(clock.clone(), reserved),
             clock,
             recent: Mutex::new(Recent {
                 kinds: Vec::new(),
+                topics: Vec::new(),
                 last: 0,
                 events: 0,
+                told: 0,
             }),
         }
     }
 
     /// Puts an event down, and tells it unless one like it was told a moment ago.
     pub fn add(&self, event: E) {
-        let Some(mut recent) = self.recent.try_lock() else {
-            self.bound.suppress(1);
+        let Some(mut recent) = self.recent.try_lock_for(PATIENCE) else {
+            self.shared.suppress(1);
             return;
         };
-        let (kind, lost) = recent.put(event);
-        let is_told = kind.told.is_some();
-        if is_told {
+        let (place, lost) = recent.put(event);
+        self.shared.suppress(lost);
+        let kind = &mut recent.kinds[place];
+        if kind.told.is_some() {
             kind.more += 1;
-        }
-        self.bound.suppress(lost);
-        if is_told {
             return;
         }
-        let Some(suppressed) = self.bound.line() else {
+        let event = kind.last.clone();
+        let Some(suppressed) = self.line(&mut recent, place) else {
+            self.shared.suppress(1);
             return;
         };
-        kind.told = Some(self.second());
-        let event = kind.last.clone();
         drop(recent);
         event.tell(KeptBack {
             more: 0,
@@ -96,15 +127,27 @@ impl<E: Event> FoldedLog<E> {
         });
     }
 
-    /// Tells how many have come of the kinds whose last line is some time ago. To be called about once a second.
+    /// Tells how many have come of the kinds whose last line is some time ago, and how many of any kind have had no
+    /// line for as long. To be called about once a second.
     pub fn fold(&self) {
         let now = self.second();
-        self.tell_those(|told| now >= told + FOLDED_SECONDS);
+        self.tell_those(|told| is_past(told, now));
+        let is_quiet = is_past(self.recent.lock().told, now);
+        if is_quiet && self.shared.is_any_suppressed() && self.reserved.grant() {
+            self.tell_suppressed();
+        }
     }
 
-    /// Tells how many have come of each kind that has not been told to the end.
+    /// Tells how many have come of each kind that has not been told to the end; and of all for which there is no
+    /// line, in one.
     pub fn finish(&self) {
         self.tell_those(|_| true);
+        for kind in &mut self.recent.lock().kinds {
+            self.shared.suppress(std::mem::take(&mut kind.more));
+        }
+        if self.reserved.is_open() {
+            self.tell_suppressed();
+        }
     }
 
     /// The last events, one of each kind, the newest first.
@@ -116,23 +159,47 @@ impl<E: Event> FoldedLog<E> {
 
     fn tell_those(&self, is_due: impl Fn(u64) -> bool) {
         let mut lines = Vec::new();
-        let now = self.second();
-        for kind in &mut self.recent.lock().kinds {
-            if !kind.told.is_some_and(&is_due) {
-                continue;
-            }
-            if kind.more == 0 {
+        let mut recent = self.recent.lock();
+        for kind in &mut recent.kinds {
+            if kind.more == 0 && kind.told.is_some_and(&is_due) {
                 // It has ended: should it begin again, that is news.
                 kind.told = None;
-            } else if let Some(suppressed) = self.bound.line() {
-                let more = std::mem::take(&mut kind.more);
-                kind.told = Some(now);
-                lines.push((kind.last.clone(), KeptBack { more, suppressed }));
             }
         }
+        while let Some(place) = recent.longest_untold(&is_due)
+            && let Some(suppressed) = self.line(&mut recent, place)
+        {
+            let kind = &mut recent.kinds[place];
+            let more = std::mem::take(&mut kind.more);
+            lines.push((kind.last.clone(), KeptBack { more, suppressed }));
+        }
+        drop(recent);
         for (event, kept_back) in lines {
             event.tell(kept_back);
         }
+    }
+
+    fn tell_suppressed(&self) {
+        let suppressed = self.shared.take_suppressed();
+        if suppressed > 0 {
+            E::tell_number(suppressed);
+        }
+    }
+
+    /// Asks for a line about a kind: how many were suppressed since the last one, or `None` if there is none to be had.
+    fn line(&self, recent: &mut Recent<E>, place: usize) -> Option<u64> {
+        let now = self.second();
+        let kind = &mut recent.kinds[place];
+        let topic = &mut recent.topics[kind.topic];
+        let is_news = topic.told.is_none_or(|told| is_past(told, now));
+        let is_granted = is_news && self.reserved.grant() || self.shared.grant();
+        if !is_granted {
+            return None;
+        }
+        kind.told = Some(now);
+        topic.told = Some(now);
+        recent.told = now;
+        Some(self.shared.take_suppressed())
     }
 
     fn second(&self) -> u64 {
@@ -141,8 +208,8 @@ impl<E: Event> FoldedLog<E> {
 }
 
 impl<E: Event> Recent<E> {
-    /// Its kind; and how many of another kind, which had to go for it, have not been told.
-    fn put(&mut self, event: E) -> (&mut Kind<E>, u64) {
+    /// Where its kind is; and how many of another kind, which had to go for it, have not been told.
+    fn put(&mut self, event: E) -> (usize, u64) {
         self.events += 1;
         let (place, lost) = self.place(&event);
         self.last = place;
@@ -150,7 +217,7 @@ impl<E: Event> Recent<E> {
         kind.last = event;
         kind.times += 1;
         kind.at = self.events;
-        (kind, lost)
+        (place, lost)
     }
 
     fn place(&mut self, event: &E) -> (usize, u64) {
@@ -167,44 +234,116 @@ impl<E: Event> Recent<E> {
             at: 0,
             told: None,
             more: 0,
+            topic: self.topic(event.topic()),
         };
+        self.topics[kind.topic].kinds += 1;
         if self.kinds.len() < MOST_KINDS {
             self.kinds.push(kind);
             return (self.kinds.len() - 1, 0);
         }
-        let oldest = (0..self.kinds.len()).min_by_key(|place| self.kinds[*place].at);
-        let oldest = oldest.unwrap_or_default();
-        let gone = std::mem::replace(&mut self.kinds[oldest], kind);
-        (oldest, gone.more)
+        let place = self.oldest_of_the_largest_topic();
+        let gone = std::mem::replace(&mut self.kinds[place], kind);
+        self.topics[gone.topic].kinds -= 1;
+        (place, gone.more)
     }
+
+    /// The place of a topic, in which none of its kinds may be yet.
+    fn topic(&mut self, name: &str) -> usize {
+        let is_it = |topic: &Topic| topic.kinds > 0 && &*topic.name == name;
+        if let Some(place) = self.topics.iter().position(is_it) {
+            return place;
+        }
+        let topic = Topic {
+            name: name.into(),
+            kinds: 0,
+            told: None,
+        };
+        match self.topics.iter().position(|topic| topic.kinds == 0) {
+            Some(free) => {
+                self.topics[free] = topic;
+                free
+            }
+            None => {
+                self.topics.push(topic);
+                self.topics.len() - 1
+            }
+        }
+    }
+
+    /// The kind that has had no event for longest, of the topics that have the most kinds.
+    fn oldest_of_the_largest_topic(&self) -> usize {
+        let key = |kind: &Kind<E>| (std::cmp::Reverse(self.topics[kind.topic].kinds), kind.at);
+        let oldest = (0..self.kinds.len()).min_by_key(|place| key(&self.kinds[*place]));
+        oldest.unwrap_or_default()
+    }
+
+    /// The kind to be told next: of the topic whose last line is the longest ago.
+    fn longest_untold(&self, is_due: &impl Fn(u64) -> bool) -> Option<usize> {
+        let key = |place: &usize| {
+            let kind = &self.kinds[*place];
+            (self.topics[kind.topic].told, kind.at)
+        };
+        (0..self.kinds.len())
+            .filter(|place| {
+                let kind = &self.kinds[*place];
+                kind.more > 0 && kind.told.is_some_and(is_due)
+            })
+            .min_by_key(key)
+    }
+}
+
+const fn is_past(told: u64, now: u64) -> bool {
+    now >= told + FOLDED_SECONDS
 }
 
 /// How long those like one that was told are only counted: long enough that what goes on for hours is a few lines a
 /// minute, and short enough to see that it does.
 pub const FOLDED_SECONDS: u64 = 10;
 
-/// Kinds that are remembered; beyond, the one whose last event is the oldest goes.
+/// Kinds that are remembered.
 pub const MOST_KINDS: usize = 128;
+
+/// How long an event waits for others to be put down, each of which takes a microsecond: long enough unless one of
+/// their threads is not running, and too short to be felt.
+const PATIENCE: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{cell::RefCell, sync::Arc};
 
     use super::*;
     use crate::ratelimit::Timestamp;
 
     /// A kind, a number, and where lines go.
     #[derive(Clone, Debug)]
-    struct Told(u32, u32, Arc<Mutex<Vec<(u32, u32, KeptBack)>>>);
+    struct Told(
+        u32,
+        u32,
+        &'static str,
+        Arc<Mutex<Vec<(u32, u32, KeptBack)>>>,
+    );
 
     impl Event for Told {
+        fn topic(&self) -> &str {
+            self.2
+        }
+
         fn is_like(&self, other: &Self) -> bool {
             self.0 == other.0
         }
 
         fn tell(&self, kept_back: KeptBack) {
-            self.2.lock().push((self.0, self.1, kept_back));
+            self.3.lock().push((self.0, self.1, kept_back));
         }
+
+        fn tell_number(suppressed: u64) {
+            NUMBERS.with_borrow_mut(|numbers| numbers.push(suppressed));
+        }
+    }
+
+    thread_local! {
+        /// The lines that tell of no event.
+        static NUMBERS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     }
 
     struct Bench {
@@ -224,7 +363,11 @@ mod tests {
         }
 
         fn add(&self, kind: u32, number: u32) {
-            self.log.add(Told(kind, number, self.lines.clone()));
+            self.add_of("loud", kind, number);
+        }
+
+        fn add_of(&self, topic: &'static str, kind: u32, number: u32) {
+            self.log.add(Told(kind, number, topic, self.lines.clone()));
         }
 
         fn fold_at(&self, second: u64) {
@@ -239,6 +382,11 @@ mod tests {
                 (kind, number, kept.more, kept.suppressed)
             };
             lines.into_iter().map(line).collect()
+        }
+
+        /// The lines since the last look that tell of no event.
+        fn numbers() -> Vec<u64> {
+            NUMBERS.take()
         }
     }
 
@@ -282,10 +430,72 @@ mod tests {
         for kind in 0..50 {
             bench.add(kind, 0);
         }
-        assert_eq!(bench.lines().len(), 3);
+        // One of the lines for all, and one of the two for topics that had none.
+        assert_eq!(bench.lines().len(), 2);
         bench.clock.set(Timestamp::from_seconds(1_001));
         bench.add(40, 1);
-        assert_eq!(bench.lines(), [(40, 1, 0, 47)]);
+        assert_eq!(bench.lines(), [(40, 1, 0, 48)]);
+    }
+
+    #[test]
+    fn what_no_event_comes_to_tell_is_told_as_a_number_after_ten_seconds_or_at_the_end() {
+        let bench = Bench::new(1);
+        for kind in 0..50 {
+            bench.add(kind, 0);
+        }
+        assert_eq!(bench.lines().len(), 1);
+        bench.fold_at(1_009);
+        assert!(Bench::numbers().is_empty());
+        bench.fold_at(1_010);
+        assert_eq!(Bench::numbers(), [49]);
+        for kind in 50..60 {
+            bench.add(kind, 0);
+            bench.add(kind, 1);
+        }
+        bench.log.finish();
+        bench.log.finish();
+        let told: u64 = bench
+            .lines()
+            .iter()
+            .map(|(_, _, more, _)| (*more).max(1))
+            .sum();
+        assert_eq!(told + Bench::numbers().iter().sum::<u64>(), 20);
+    }
+
+    #[test]
+    fn a_loud_topic_takes_neither_the_lines_nor_the_places_of_another() {
+        let bench = Bench::new(4);
+        let most = u32::try_from(MOST_KINDS).expect("few");
+        for kind in 0..2 * most {
+            bench.add(kind, 0);
+        }
+        assert_eq!(bench.lines().len(), 3);
+        bench.add_of("quiet", 1_000, 1);
+        assert_eq!(bench.lines(), [(1_000, 1, 0, 2 * u64::from(most) - 3)]);
+        bench.add_of("quiet", 1_001, 1);
+        assert_eq!(bench.lines(), []);
+        for kind in 2 * most..4 * most {
+            bench.add(kind, 0);
+        }
+        let recent: Vec<u32> = bench.log.recent().iter().map(|kind| kind.last.0).collect();
+        assert_eq!(recent.len(), MOST_KINDS);
+        assert_eq!(recent[MOST_KINDS - 2..], [1_001, 1_000]);
+    }
+
+    #[test]
+    fn one_kind_of_each_topic_is_told_before_a_second_of_any() {
+        let bench = Bench::new(2);
+        bench.add(1, 0);
+        bench.add(2, 0);
+        bench.clock.set(Timestamp::from_seconds(1_001));
+        bench.add_of("quiet", 9, 0);
+        for kind in [1, 2] {
+            bench.add(kind, 1);
+        }
+        bench.add_of("quiet", 9, 1);
+        assert_eq!(bench.lines(), [(1, 0, 0, 0), (2, 0, 0, 0), (9, 0, 0, 0)]);
+        bench.fold_at(1_011);
+        assert_eq!(bench.lines(), [(1, 1, 1, 0), (9, 1, 1, 0)]);
     }
 
     #[test]

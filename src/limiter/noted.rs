@@ -71,6 +71,10 @@ impl Noted {
 }
 
 impl Event for NearLimit {
+    fn topic(&self) -> &str {
+        &self.0.policy
+    }
+
     fn is_like(&self, other: &Self) -> bool {
         self.0.is_like(&other.0)
     }
@@ -93,9 +97,20 @@ impl Event for NearLimit {
             "A decision fell near its limit."
         );
     }
+
+    fn tell_number(suppressed: u64) {
+        tracing::info!(
+            suppressed,
+            "Decisions fell near their limits, of which no line tells."
+        );
+    }
 }
 
 impl Event for Denied {
+    fn topic(&self) -> &str {
+        &self.0.policy
+    }
+
     fn is_like(&self, other: &Self) -> bool {
         self.0.is_like(&other.0)
     }
@@ -120,9 +135,21 @@ impl Event for Denied {
             "A limit denied a request."
         );
     }
+
+    fn tell_number(suppressed: u64) {
+        tracing::info!(
+            suppressed,
+            "Limits denied requests, of which no line tells."
+        );
+    }
 }
 
 impl Event for StoreFailure {
+    /// There is one store.
+    fn topic(&self) -> &'static str {
+        ""
+    }
+
     fn is_like(&self, other: &Self) -> bool {
         self.0 == other.0
     }
@@ -130,5 +157,12 @@ impl Event for StoreFailure {
     fn tell(&self, KeptBack { more, suppressed }: KeptBack) {
         let Self(error) = self;
         tracing::warn!(%error, more, suppressed, "The store did not decide.");
+    }
+
+    fn tell_number(suppressed: u64) {
+        tracing::warn!(
+            suppressed,
+            "The store did not decide, and no line tells of it."
+        );
     }
 }

@@ -37,6 +37,10 @@ impl Failure {
 }
 
 impl Event for Failure {
+    fn topic(&self) -> &str {
+        &self.upstream
+    }
+
     /// Details such as a descriptor's number differ each time.
     fn is_like(&self, other: &Self) -> bool {
         self.upstream == other.upstream && self.status == other.status && self.kind == other.kind
@@ -71,5 +75,9 @@ impl Event for Failure {
             suppressed,
             "{what}"
         );
+    }
+
+    fn tell_number(suppressed: u64) {
+        tracing::warn!(suppressed, "Requests failed, of which no line tells.");
     }
 }
