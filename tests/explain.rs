@@ -466,6 +466,14 @@ policies:
         assert_eq!(response.status(), expected, "{path}");
         let status = told["status"].as_u64().unwrap_or(200);
         assert_eq!(status, u64::from(expected), "{path}: {told}");
+        for header in told["headers"].as_array().expect("a list") {
+            let name = header[0].as_str().expect("text");
+            assert!(response.headers().contains_key(name), "{path}: {name}");
+            assert_ne!(
+                name, "content-length",
+                "the body has an id, which this has not"
+            );
+        }
         let is_limited = response.headers().contains_key("x-ratelimit-limit");
         let told = told["headers"].to_string();
         assert_eq!(

@@ -76,7 +76,8 @@ pub enum ErrorBody {
 pub struct Preview {
     /// The status of our own answer; `None` where the upstream answers.
     pub status: Option<StatusCode>,
-    /// Our headers, all of them or beside the upstream's.
+    /// Our headers, all of them or beside the upstream's, but those that depend on the request's id: itself, and the
+    /// length of a body that holds it.
     pub headers: HeaderMap,
 }
 
@@ -188,7 +189,7 @@ impl Responder {
             id: None,
         };
         let passes = verdict.outcome == Outcome::Pass;
-        let head = if passes {
+        let mut head = if passes {
             let mut head = ResponseHeader::build(StatusCode::OK, None)
                 .expect("a head with a status and nothing else");
             self.annotate(&asked, Some(verdict), Duration::ZERO, &mut head)
@@ -197,6 +198,7 @@ impl Responder {
         } else {
             self.refuse(&asked, verdict).0
         };
+        head.remove_header(&header::CONTENT_LENGTH);
         Preview {
             status: (!passes).then_some(head.status),
             headers: head.headers.clone(),
