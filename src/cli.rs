@@ -15,6 +15,7 @@ mod hash_key;
 mod healthcheck;
 mod inspect;
 mod log;
+mod output;
 mod report;
 mod run;
 mod schema;
@@ -29,6 +30,7 @@ use self::{
     explain::{ExplainError, Scenario},
     hash_key::Entry,
     healthcheck::{Check, HealthError},
+    output::Output,
 };
 use crate::{app::AppError, config::ConfigError};
 
@@ -144,7 +146,7 @@ impl Cli {
 impl Command {
     fn execute(self) -> Result<ExitCode, CommandError> {
         let env = &environment;
-        let out = &mut std::io::stdout();
+        let out = &mut Output::new();
         match self {
             Self::Run { config } => return run::run(&config, env),
             Self::Check { config } => check::check(&config, env, out)?,

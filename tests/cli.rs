@@ -261,6 +261,32 @@ fn schema_prints_the_schema_and_nothing_else() {
     assert_eq!(told(&output), slidegate::config::SCHEMA);
 }
 
+/// As `slidegate schema | head` does, which reads no further than it needs.
+#[test]
+fn who_stops_reading_an_answer_is_no_failure() {
+    let (unread, output) = std::io::pipe().expect("a pipe");
+    drop(unread);
+    let mut command = binary::command(&["schema"]);
+    let output = command.stdout(output).output().expect("it ends");
+    assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
+}
+
+#[test]
+fn an_answer_that_can_not_be_written_is_a_failure() {
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut command = binary::command(&["schema"]);
+    let output = command
+        .stdout(full.expect("Linux has it"))
+        .output()
+        .expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        told(&output).contains("writing the schema"),
+        "{}",
+        told(&output)
+    );
+}
+
 #[test]
 fn forget_says_how_long_proxies_may_still_deny_and_when_there_was_nothing() {
     let server = RedisServer::start();
