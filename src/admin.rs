@@ -22,7 +22,7 @@ use std::{sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use http::{HeaderValue, Method, Response, StatusCode, Version, header};
-use pingora::{apps::http_app::ServeHttp, protocols::http::ServerSession};
+use pingora::{ErrorType, apps::http_app::ServeHttp, protocols::http::ServerSession};
 use serde::Serialize;
 use serde_json::json;
 
@@ -50,7 +50,7 @@ pub struct Admin {
     pub reloads: ReloadStatus,
     /// What each request must show; `None` where only this machine can ask.
     pub token: Option<AdminToken>,
-    /// Where requests that are refused are told.
+    /// Where requests that are refused are told, and those that the store does not answer.
     pub refused_log: BoundedLog,
 }
 
@@ -179,7 +179,10 @@ impl Admin {
                     Ok(selection) => selection.inspect(&rules.limiter).await,
                     Err(error) => Err(error),
                 };
-                told.map_or_else(unselected, |told| answer(StatusCode::OK, &told))
+                told.map_or_else(
+                    |error| self.unselected(&error),
+                    |told| answer(StatusCode::OK, &told),
+                )
             }
             Endpoint::Explain => self.explain(session).await,
         }
@@ -199,6 +202,14 @@ impl Admin {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+
+    fn unselected(&self, error: &SelectionError) -> Response<Vec<u8>> {
+        let is_the_stores = error.status().is_server_error();
+        if is_the_stores && let Some(suppressed) = self.refused_log.line() {
+            tracing::warn!(%error, suppressed, "The store did not answer a request to admin_listen.");
+        }
+        failed(error.status(), &error.to_string())
     }
 
     async fn explain(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
@@ -240,25 +251,32 @@ fn listing() -> Response<Vec<u8>> {
 
 /// The whole body, if it is not too long.
 async fn body(session: &mut ServerSession) -> Result<Vec<u8>, Response<Vec<u8>>> {
+    let length = session.req_header().headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > MAX_BODY) {
+        return Err(too_large());
+    }
     let mut body = Vec::new();
     loop {
         match session.read_request_body().await {
-            Ok(Some(piece)) if body.len() + piece.len() > MAX_BODY => {
-                let why = format!("the body is longer than {MAX_BODY} bytes");
-                return Err(failed(StatusCode::PAYLOAD_TOO_LARGE, &why));
-            }
+            Ok(Some(piece)) if body.len() + piece.len() > MAX_BODY => return Err(too_large()),
             Ok(Some(piece)) => body.extend_from_slice(&piece),
             Ok(None) => return Ok(body),
-            Err(_) => {
+            Err(error) if *error.etype() == ErrorType::ReadTimedout => {
                 let why = "the body did not arrive";
                 return Err(failed(StatusCode::REQUEST_TIMEOUT, why));
+            }
+            Err(_) => {
+                let why = "the body does not end as it should";
+                return Err(failed(StatusCode::BAD_REQUEST, why));
             }
         }
     }
 }
 
-fn unselected(error: SelectionError) -> Response<Vec<u8>> {
-    failed(error.status(), &error.to_string())
+fn too_large() -> Response<Vec<u8>> {
+    let why = format!("the body is longer than {MAX_BODY} bytes");
+    failed(StatusCode::PAYLOAD_TOO_LARGE, &why)
 }
 
 fn failed(status: StatusCode, why: &str) -> Response<Vec<u8>> {

@@ -530,7 +530,8 @@ async fn the_last_decisions_near_a_limit_are_told_newest_first_and_those_alike_a
     let live = Live::new(
         "policies:
   - {name: per-key, identifier: [header:x-api-key], limits: [10/366d]}
-  - {name: trial, identifier: [header:x-api-key], missing_identifier: allow, limits: [2/365d], mode: shadow}",
+  - {name: trial, identifier: [header:x-api-key], missing_identifier: allow, limits: [2/365d], mode: shadow}
+  - {name: quiet, match: {path: [/quiet]}, limits: [1/364d]}",
     );
     assert_eq!(live.ask("GET", "/near-limit").await.1, json!([]));
     for _ in 0..12 {
@@ -571,6 +572,10 @@ async fn the_last_decisions_near_a_limit_are_told_newest_first_and_those_alike_a
     assert!(age < 3_600_000, "{age}");
 
     // Many clients: the last ones stay, and no more.
+    for _ in 0..2 {
+        let quiet = live.client.get(live.app.url("/quiet"));
+        sent(quiet.header("x-api-key", "q")).await;
+    }
     for number in 0..150 {
         for _ in 0..3 {
             live.status(&[("x-api-key", &format!("k{number}"))]).await;
@@ -578,4 +583,51 @@ async fn the_last_decisions_near_a_limit_are_told_newest_first_and_those_alike_a
     }
     let (_, near) = live.ask("GET", "/near-limit").await;
     assert_eq!(near.as_array().expect("a list").len(), 128);
+
+    // A policy with many clients leaves another its place.
+    let of = |name: &str| {
+        let near = near.as_array().expect("a list").iter();
+        near.filter(|entry| entry["policy"] == name).count()
+    };
+    assert_eq!(
+        (of("quiet"), of("per-key") > 0, of("trial") > 0),
+        (1, true, true)
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_can_not_be_a_question_is_refused_before_it_is_waited_for() {
+    let live = Live::new(POLICIES);
+    let (long, faulty) = ("Content-Length: 65537", "Transfer-Encoding: chunked");
+    for (header, body, status) in [(long, "", 413), (faulty, "x\r\n", 400)] {
+        let mut wire = Wire::open(live.app.admin);
+        let head = format!("POST /explain HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n{body}");
+        let answer = wire.send(head.as_bytes()).rest();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{answer}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_the_store_does_not_answer_is_told_in_the_log_with_the_reason() {
+    let redis = RedisServer::absent();
+    let binary = Binary::start_with_admin(&format!(
+        "upstream: {{address: \"127.0.0.1:9\"}}\nstore: {{url: \"{}\"}}\n{POLICIES}",
+        redis.url()
+    ));
+    let admin = binary.admin.expect("it listens");
+    let url = format!("http://{admin}/identifiers/127.0.0.1");
+    let response = sent(reqwest::Client::new().delete(url)).await;
+    assert_eq!(response.status(), 503);
+    eventually("a line is written", async || {
+        let log = binary.log();
+        let mut lines = log.lines();
+        lines.any(|line| {
+            line.contains("did not answer a request to admin_listen")
+                && line.contains("not connected")
+        })
+    })
+    .await;
 }
