@@ -143,10 +143,10 @@ struct Way {
 
 #[async_trait]
 impl ProxyHttp for Gateway {
-    type CTX = RequestState;
+    type CTX = Box<RequestState>;
 
-    fn new_ctx(&self) -> RequestState {
-        RequestState {
+    fn new_ctx(&self) -> Self::CTX {
+        Box::new(RequestState {
             started: clock::instant(),
             rules: self.rules.load_full(),
             client: Client::Unix,
@@ -158,13 +158,13 @@ impl ProxyHttp for Gateway {
             way: None,
             upstream_chosen: None,
             upstream_took: None,
-        }
+        })
     }
 
     async fn early_request_filter(
         &self,
         session: &mut Session,
-        state: &mut RequestState,
+        state: &mut Self::CTX,
     ) -> pingora::Result<()> {
         (state.client, state.peer_is_trusted) = request::client(session, &state.rules.clients);
         let headers = &session.req_header().headers;
@@ -178,7 +178,7 @@ impl ProxyHttp for Gateway {
     async fn request_filter(
         &self,
         session: &mut Session,
-        state: &mut RequestState,
+        state: &mut Self::CTX,
     ) -> pingora::Result<bool> {
         if let Some(status) = request::is_at_fault(session.req_header(), &self.bounds) {
             let responder = &state.rules.responder;
@@ -223,7 +223,7 @@ impl ProxyHttp for Gateway {
     async fn upstream_peer(
         &self,
         session: &mut Session,
-        state: &mut RequestState,
+        state: &mut Self::CTX,
     ) -> pingora::Result<Box<HttpPeer>> {
         let way = state.way.as_mut();
         let way = way.ok_or_else(|| Error::explain(ErrorType::InternalError, "no route"))?;
@@ -237,7 +237,7 @@ impl ProxyHttp for Gateway {
         &self,
         _session: &mut Session,
         _peer: &HttpPeer,
-        state: &mut RequestState,
+        state: &mut Self::CTX,
         mut error: Box<Error>,
     ) -> Box<Error> {
         let Some(way) = &state.way else {
@@ -255,7 +255,7 @@ impl ProxyHttp for Gateway {
         _peer: &HttpPeer,
         session: &mut Session,
         mut error: Box<Error>,
-        state: &mut RequestState,
+        state: &mut Self::CTX,
         client_reused: bool,
     ) -> Box<Error> {
         let may_be_repeated = session.req_header().method.is_idempotent()
@@ -278,7 +278,7 @@ impl ProxyHttp for Gateway {
         _session: &mut Session,
         body: &mut Option<Bytes>,
         is_last: bool,
-        state: &mut RequestState,
+        state: &mut Self::CTX,
     ) -> pingora::Result<()> {
         if is_last && body.as_ref().is_some_and(Bytes::is_empty) {
             // Pingora would make a chunk of it, which is the end of all chunks, and another one of that it is the last:
@@ -296,7 +296,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         head: &mut RequestHeader,
-        state: &mut RequestState,
+        state: &mut Self::CTX,
     ) -> pingora::Result<()> {
         let came = Came {
             client: state.client,
@@ -311,7 +311,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         head: &mut ResponseHeader,
-        state: &mut RequestState,
+        state: &mut Self::CTX,
     ) -> pingora::Result<()> {
         if !is_final(head.status) {
             return Ok(());
@@ -345,7 +345,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         error: &Error,
-        state: &mut RequestState,
+        state: &mut Self::CTX,
     ) -> FailToProxy {
         let status = status_of(error);
         if let Some(way) = &mut state.way {
@@ -400,12 +400,7 @@ impl ProxyHttp for Gateway {
         }
     }
 
-    async fn logging(
-        &self,
-        session: &mut Session,
-        error: Option<&Error>,
-        state: &mut RequestState,
-    ) {
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, state: &mut Self::CTX) {
         Pace::is_served(session.digest());
         self.metrics
             .request(session.response_written().map(|head| head.status));
@@ -421,7 +416,7 @@ impl ProxyHttp for Gateway {
     }
 
     /// Pingora's own line has no bound: [`Gateway::failures`] tells instead.
-    fn suppress_error_log(&self, _: &Session, _: &RequestState, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Self::CTX, _: &Error) -> bool {
         true
     }
 
@@ -429,7 +424,7 @@ impl ProxyHttp for Gateway {
     fn suppress_proxy_warn_log(
         &self,
         _: &Session,
-        _: &RequestState,
+        _: &Self::CTX,
         _: &Error,
         _: ProxyWarnLogContext,
     ) -> bool {

@@ -123,11 +123,8 @@ pub(super) fn response(
     let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
     // An upgrade may need any of them.
     if !switches {
-        for name in nominated(&head.headers) {
+        for name in of_this_hop(&head.headers) {
             head.remove_header(&name);
-        }
-        for name in HOP_BY_HOP {
-            head.remove_header(name);
         }
         // There it is the answer to which protocol is required (RFC 9110, 15.5.22).
         if head.status != StatusCode::UPGRADE_REQUIRED {
@@ -140,8 +137,9 @@ pub(super) fn response(
     Ok(())
 }
 
-/// Headers that `Connection` names, but for those that say what the message is, or what comes after it.
-fn nominated(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
+/// Headers for whom the response is sent to over this connection: some always, and those that `Connection` names but
+/// for what says what the message is, or what comes after it.
+fn of_this_hop(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
     let lines = headers.get_all(header::CONNECTION).iter();
     let words = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     let names = words.filter_map(|word| HeaderName::from_bytes(word.trim_ascii()).ok());
@@ -151,9 +149,12 @@ fn nominated(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
         header::TRANSFER_ENCODING,
         header::UPGRADE,
     ];
-    names
-        .filter(|name| !kept.contains(name) && headers.contains_key(name))
-        .collect()
+    let nominated = names.filter(|name| !kept.contains(name) && headers.contains_key(name));
+    // Mostly there is none: one look at the names that are there is less work than one for each that may be.
+    let always = headers
+        .keys()
+        .filter(|name| HOP_BY_HOP.contains(&name.as_str()));
+    always.cloned().chain(nominated).collect()
 }
 
 /// `for=192.0.2.1;proto=https;host="example.com:8000"` (RFC 7239, 4). A host that can not stand there is left out.

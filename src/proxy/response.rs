@@ -17,6 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use pingora::http::ResponseHeader;
+use serde::Serialize;
 
 pub use self::cors::Cors;
 use super::request_id::{RequestId, X_REQUEST_ID};
@@ -400,22 +401,17 @@ impl<'a> Problem<'a> {
         (self.status, code, self.title)
     }
 
+    /// As RFC 9457 has it.
     fn json(&self, id: Option<&RequestId>) -> String {
-        let mut problem = serde_json::json!({
-            "type": self.kind,
-            "title": self.title,
-            "status": self.status.as_u16(),
-        });
-        if let Some(detail) = &self.detail {
-            problem["detail"] = detail.as_str().into();
-        }
-        if !self.violated.is_empty() {
-            problem["violated-policies"] = self.violated.as_slice().into();
-        }
-        if let Some(id) = id {
-            problem["request-id"] = id.as_str().into();
-        }
-        problem.to_string()
+        let details = ProblemDetails {
+            kind: self.kind,
+            title: self.title,
+            status: self.status.as_u16(),
+            detail: self.detail.as_deref(),
+            violated: &self.violated,
+            id: id.map(RequestId::as_str),
+        };
+        serde_json::to_string(&details).expect("words and a number")
     }
 
     fn text(&self, id: Option<&RequestId>) -> String {
@@ -431,6 +427,20 @@ impl<'a> Problem<'a> {
         }
         text + "\n"
     }
+}
+
+#[derive(Serialize)]
+struct ProblemDetails<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    title: &'a str,
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+    #[serde(rename = "violated-policies", skip_serializing_if = "<[_]>::is_empty")]
+    violated: &'a [&'a str],
+    #[serde(rename = "request-id", skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
 }
 
 /// `ApiKey header="x-tenant x-user", cookie="session"`: what a request must have, all of it. A parameter stands once

@@ -20,14 +20,14 @@ mod url;
 use std::{slice, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use redis::{Cmd, RedisWrite};
+use redis::Cmd;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use self::{
     cluster::Cluster,
     connection::{Dialer, Exchange},
-    key::{Key, LogKey},
+    key::Names,
     script::{Answer, Answers, Class, Counted, Logged, Script},
     server::Server,
     servers::{Route, Servers},
@@ -310,11 +310,12 @@ impl RedisStore {
         let mut command = redis::cmd("DEL");
         for demand in demands {
             let number = demand.limit.window().position(now).number;
-            let current = Key::new(&self.namespace, demand, number);
-            for key in [current.previous(), current, current.next()] {
-                command.write_arg_fmt(key);
-            }
-            command.write_arg_fmt(LogKey::new(&self.namespace, demand));
+            let mut names = Names::new(&self.namespace, demand);
+            command
+                .arg(names.previous(number))
+                .arg(names.counter(number))
+                .arg(names.counter(number + 1))
+                .arg(names.log());
         }
         exchange.call(&command).await.map(drop)
     }

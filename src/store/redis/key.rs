@@ -5,37 +5,57 @@
 //! Namespace and policy match `[a-z0-9_-]{1,32}` and an [`Identifier`] holds no byte that a client
 //! chose, so no name can close the tag or be written in two ways.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
-use crate::{policy::Identifier, ratelimit::Window, store::Demand};
+use crate::{policy::Identifier, store::Demand};
 
-/// The name of one counter.
+/// The names of what is kept of an identifier under one limit: its counters, and the log where it is audited.
 ///
-/// It is written straight into the command ([`redis::RedisWrite::write_arg_fmt`]), without a string of
-/// its own.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Key<'a> {
-    tag: Tag<'a>,
-    window: Window,
-    number: u64,
+/// They differ in their end alone, so that what comes before is written once.
+#[derive(Debug)]
+pub(super) struct Names {
+    text: String,
+    /// How much of the text all of them begin with.
+    shared: usize,
 }
 
-/// The name of the log that stands beside an audited identifier's counters of one window length.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LogKey<'a> {
-    tag: Tag<'a>,
-    window: Window,
-}
-
-impl<'a> LogKey<'a> {
-    /// The log of what `demand` is charged.
-    pub(super) fn new(namespace: &'a str, demand: &Demand<'a>) -> Self {
+impl Names {
+    /// Those of what `demand` meets.
+    pub(super) fn new(namespace: &str, demand: &Demand<'_>) -> Self {
+        let mut text = String::with_capacity(USUAL_LENGTH);
+        let (tag, seconds) = (Tag::new(namespace, demand), demand.limit.window().seconds());
+        write!(text, "rl:{{{tag}}}:{seconds}:").expect("a string grows");
         Self {
-            tag: Tag::new(namespace, demand),
-            window: demand.limit.window(),
+            shared: text.len(),
+            text,
         }
     }
+
+    /// The counter of the window `number`.
+    pub(super) fn counter(&mut self, number: u64) -> &[u8] {
+        self.ending_in(format_args!("{number}"))
+    }
+
+    /// The counter of the window before `number`. Before window 0 there is none: its name wraps to a number that time
+    /// never reaches.
+    pub(super) fn previous(&mut self, number: u64) -> &[u8] {
+        self.counter(number.wrapping_sub(1))
+    }
+
+    /// The log.
+    pub(super) fn log(&mut self) -> &[u8] {
+        self.ending_in(format_args!("log"))
+    }
+
+    fn ending_in(&mut self, end: fmt::Arguments<'_>) -> &[u8] {
+        self.text.truncate(self.shared);
+        self.text.write_fmt(end).expect("a string grows");
+        self.text.as_bytes()
+    }
 }
+
+/// Room for namespaces and policies of usual length, and a hash.
+const USUAL_LENGTH: usize = 96;
 
 /// What all counters of one identifier under one policy have in common: on a cluster it decides where they
 /// are.
@@ -54,53 +74,6 @@ impl<'a> Tag<'a> {
             policy: demand.policy,
             identifier: demand.identifier,
         }
-    }
-}
-
-impl<'a> Key<'a> {
-    /// The counter that `demand` meets in the window `number`.
-    pub(super) fn new(namespace: &'a str, demand: &Demand<'a>, number: u64) -> Self {
-        Self {
-            tag: Tag::new(namespace, demand),
-            window: demand.limit.window(),
-            number,
-        }
-    }
-
-    /// The same counter, one window before. Before window 0 there is none: its name wraps to a number
-    /// that time never reaches.
-    pub(super) fn previous(self) -> Self {
-        Self {
-            number: self.number.wrapping_sub(1),
-            ..self
-        }
-    }
-
-    /// The same counter, one window later.
-    pub(super) fn next(self) -> Self {
-        Self {
-            number: self.number + 1,
-            ..self
-        }
-    }
-}
-
-impl fmt::Display for Key<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            tag,
-            window,
-            number,
-        } = self;
-        let seconds = window.seconds();
-        write!(f, "rl:{{{tag}}}:{seconds}:{number}")
-    }
-}
-
-impl fmt::Display for LogKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.window.seconds();
-        write!(f, "rl:{{{}}}:{seconds}:log", self.tag)
     }
 }
 
@@ -145,23 +118,28 @@ mod tests {
     #[test]
     fn a_counter_is_named_by_who_is_counted_under_what_and_when() {
         let hash = demand(Identifier::Hash([0xff; 16]));
+        let mut names = Names::new("default", &hash);
         assert_eq!(
-            Key::new("default", &hash, 29_000_000).to_string(),
-            "rl:{default:per-key:_____________________w}:60:29000000"
+            names.counter(29_000_000),
+            b"rl:{default:per-key:_____________________w}:60:29000000"
+        );
+        assert_eq!(
+            names.log(),
+            b"rl:{default:per-key:_____________________w}:60:log"
         );
         let address = demand(Identifier::Address(IpAddr::V6(Ipv6Addr::LOCALHOST)));
         assert_eq!(
-            Key::new("eu", &address, 7).previous().to_string(),
-            "rl:{eu:per-key:::1}:60:6"
+            Names::new("eu", &address).previous(7),
+            b"rl:{eu:per-key:::1}:60:6"
         );
     }
 
     #[test]
     fn window_0_has_no_previous_counter() {
-        let key = Key::new("default", &demand(Identifier::Unix), 0);
+        let mut names = Names::new("default", &demand(Identifier::Unix));
         assert_eq!(
-            key.previous().to_string(),
-            "rl:{default:per-key:unix}:60:18446744073709551615"
+            names.previous(0),
+            b"rl:{default:per-key:unix}:60:18446744073709551615"
         );
     }
 }

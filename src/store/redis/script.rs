@@ -11,10 +11,7 @@ use tokio::time::Instant;
 
 pub(super) use reply::{Answer, Answers, Counted, Logged, read_give_back, read_take, read_time};
 
-use super::{
-    cluster::Slot,
-    key::{Key, LogKey},
-};
+use super::{cluster::Slot, key::Names};
 use crate::{
     ratelimit::{Algorithm, Timestamp},
     store::{Action, At, GiveBack, Group},
@@ -127,11 +124,11 @@ pub(super) fn write_part<'g, 'd: 'g>(
         arguments.arg(group.len());
         for demand in group {
             let number = demand.limit.window().position(guess).number;
-            let current = Key::new(namespace, demand, number);
-            keys.write_arg_fmt(current);
-            keys.write_arg_fmt(current.previous());
+            let mut names = Names::new(namespace, demand);
+            keys.write_arg(names.counter(number));
+            keys.write_arg(names.previous(number));
             if demand.audited {
-                keys.write_arg_fmt(LogKey::new(namespace, demand));
+                keys.write_arg(names.log());
             }
             arguments
                 .arg(demand.algorithm.name())
@@ -173,9 +170,10 @@ pub(super) fn write_give_back(command: &mut Cmd, namespace: &str, charged: &[Giv
     let logs = charged.iter().filter(|unit| unit.demand.audited).count();
     command.arg(charged.len() + logs);
     for unit in charged {
-        command.write_arg_fmt(Key::new(namespace, &unit.demand, unit.window_number()));
+        let mut names = Names::new(namespace, &unit.demand);
+        command.write_arg(names.counter(unit.window_number()));
         if unit.demand.audited {
-            command.write_arg_fmt(LogKey::new(namespace, &unit.demand));
+            command.write_arg(names.log());
         }
     }
     for GiveBack { demand, charged_at } in charged {
