@@ -31,6 +31,5 @@ local function count(key)
   return units
 end
 
--- By the name of an algorithm: a function that tells whether a cost is admitted and the counts as found,
--- or nil and a text.
+-- By the name of an algorithm: whether it admits a cost beside these counts. Arithmetic only.
 local rules = {}

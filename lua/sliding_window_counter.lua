@@ -2,15 +2,7 @@
 -- trailing window still covers. src/ratelimit/algorithm/sliding_window_counter.rs is the specification;
 -- README.md says why doubles decide exactly as it does.
 
-rules.sliding_window_counter = function(current_key, previous_key, quota, length, elapsed, cost)
-  local current, fault = count(current_key)
-  if not current then
-    return nil, fault
-  end
-  local previous, fault = count(previous_key)
-  if not previous then
-    return nil, fault
-  end
+rules.sliding_window_counter = function(current, previous, quota, length, elapsed, cost)
   local estimate = current * length + previous * (length - elapsed)
-  return estimate + (cost - 1) * length < quota * length, current, previous
+  return estimate + (cost - 1) * length < quota * length
 end

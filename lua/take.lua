@@ -45,11 +45,16 @@ while arg <= last do
       break
     end
 
-    local allowed, current, previous = rule(KEYS[k], KEYS[k + 1], quota, length, elapsed, cost)
-    if allowed == nil then
-      status = current
+    local current, unread = count(KEYS[k])
+    local previous = 0
+    if current then
+      previous, unread = count(KEYS[k + 1])
+    end
+    if unread then
+      status = unread
       break
     end
+    local allowed = rule(current, previous, quota, length, elapsed, cost)
     if action == 'charge' then
       if current + cost >= EXACT then
         status = 'ERR the counter would pass 2^53 units'

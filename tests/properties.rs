@@ -9,6 +9,7 @@ use slidegate::ratelimit::{Algorithm, Cost, Counts, Decision, Limit, Timestamp, 
 /// Small enough that a test can walk every unit of it, large enough to be interesting.
 #[derive(Clone, Debug)]
 struct Case {
+    algorithm: Algorithm,
     limit: Limit,
     counts: Counts,
     cost: Cost,
@@ -32,13 +33,7 @@ impl Case {
             },
             _ => Counts::default(),
         };
-        decide(
-            Algorithm::SlidingWindowCounter,
-            self.limit,
-            counts,
-            self.cost,
-            moment,
-        )
+        decide(self.algorithm, self.limit, counts, self.cost, moment)
     }
 }
 
@@ -50,17 +45,21 @@ fn cases() -> impl Strategy<Value = Case> {
         let count = prop_oneof![0..=quota, 0..=2 * quota + 3];
         let elapsed_ms = prop_oneof![Just(0u64), Just(seconds * 1000 - 1), 0..seconds * 1000];
         (
+            proptest::sample::select(Algorithm::ALL.to_vec()),
             count.clone(),
             count,
             1..=u32::try_from(quota + 2).expect("small"),
             elapsed_ms,
         )
-            .prop_map(move |(current, previous, cost, elapsed_ms)| Case {
-                limit: format!("{quota}/{seconds}s").parse().expect("a limit"),
-                counts: Counts { current, previous },
-                cost: Cost::new(cost).expect("at least 1"),
-                now: Timestamp::from_millis(1_000 * seconds * 1000 + elapsed_ms),
-            })
+            .prop_map(
+                move |(algorithm, current, previous, cost, elapsed_ms)| Case {
+                    algorithm,
+                    limit: format!("{quota}/{seconds}s").parse().expect("a limit"),
+                    counts: Counts { current, previous },
+                    cost: Cost::new(cost).expect("at least 1"),
+                    now: Timestamp::from_millis(1_000 * seconds * 1000 + elapsed_ms),
+                },
+            )
     })
 }
 
@@ -72,7 +71,10 @@ fn floor_of_estimate(case: &Case, counts: Counts) -> u128 {
     } else {
         (seconds * 1000, case.now.as_millis())
     };
-    let rest = u128::from(length - now % length);
+    let rest = match case.algorithm {
+        Algorithm::SlidingWindowCounter => u128::from(length - now % length),
+        Algorithm::FixedWindow => 0,
+    };
     u128::from(counts.current) + u128::from(counts.previous) * rest / u128::from(length)
 }
 
@@ -116,7 +118,7 @@ proptest! {
         let charge = if decision.charged { case.cost.units() } else { 0 };
         let admits_after = |more: u64| {
             let counts = Counts { current: case.counts.current + charge + more, ..case.counts };
-            decide(Algorithm::SlidingWindowCounter, case.limit, counts, Cost::ONE, case.now).allowed
+            decide(case.algorithm, case.limit, counts, Cost::ONE, case.now).allowed
         };
         let remaining = decision.remaining();
         prop_assert!(remaining <= case.limit.quota());
@@ -195,12 +197,14 @@ proptest! {
             let counts = Counts { current, previous };
             let cost = Cost::new(cost).expect("at least 1");
             let now = Timestamp::from_millis(now);
-            let mut decision = decide(Algorithm::SlidingWindowCounter, limit, counts, cost, now);
-            decision.charged = decision.allowed;
-            decision.remaining();
-            decision.retry_after();
-            decision.next_unit();
-            decision.utilization();
+            for algorithm in Algorithm::ALL {
+                let mut decision = decide(algorithm, limit, counts, cost, now);
+                decision.charged = decision.allowed;
+                decision.remaining();
+                decision.retry_after();
+                decision.next_unit();
+                decision.utilization();
+            }
         }
     }
 }

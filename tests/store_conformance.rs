@@ -2,10 +2,12 @@
 //!
 //! Time is given ([`At::Stamp`]), so that every promise is about exact moments.
 
+use std::time::Duration;
+
 use slidegate::{
     clock::Clock,
-    ratelimit::{Timestamp, Wait},
-    store::{At, GiveBack, MemorySettings, MemoryStore, Store},
+    ratelimit::{Algorithm, Timestamp, Wait},
+    store::{At, Demand, GiveBack, MemorySettings, MemoryStore, Store},
 };
 
 use crate::support::{cluster::Cluster, demand::*, redis::RedisServer};
@@ -61,6 +63,8 @@ conformance! {
         a_quota_of_0_and_a_cost_above_the_quota_are_never_admitted
         the_last_moment_of_a_window_counts_in_it_and_the_next_one_in_the_next
         the_previous_window_weighs_by_what_the_trailing_window_covers
+        a_fixed_window_counts_nothing_of_the_one_before
+        a_limit_keeps_its_counter_when_its_algorithm_changes
         a_window_two_ago_is_forgotten
         windows_above_a_day_are_counted_in_seconds
         a_client_below_its_rate_is_never_denied
@@ -241,6 +245,34 @@ async fn the_previous_window_weighs_by_what_the_trailing_window_covers(store: &S
         take(store, one, at(60_001)).await.allowed,
         "not quite all of it"
     );
+}
+
+async fn a_fixed_window_counts_nothing_of_the_one_before(store: &Store) {
+    let two = Demand {
+        algorithm: Algorithm::FixedWindow,
+        ..demand("p", 1, "2/1m")
+    };
+    for moment in [59_998, 59_999, 60_000, 60_001] {
+        assert!(take(store, two, at(moment)).await.allowed, "{moment}");
+    }
+    let third = take(store, two, at(60_002)).await;
+    assert!(!third.allowed);
+    let wait = Duration::from_millis(59_998);
+    assert_eq!(third.retry_after(), Some(Wait::For(wait)));
+    assert!(take(store, two, at(120_000)).await.allowed);
+}
+
+async fn a_limit_keeps_its_counter_when_its_algorithm_changes(store: &Store) {
+    let sliding = demand("p", 1, "2/1m");
+    let fixed = Demand {
+        algorithm: Algorithm::FixedWindow,
+        ..sliding
+    };
+    assert!(take(store, fixed, at(0)).await.allowed);
+    assert!(take(store, sliding, at(1)).await.allowed);
+    assert!(!take(store, fixed, at(2)).await.allowed);
+    assert!(!take(store, sliding, at(60_000)).await.allowed);
+    assert!(take(store, fixed, at(60_000)).await.allowed);
 }
 
 async fn a_window_two_ago_is_forgotten(store: &Store) {

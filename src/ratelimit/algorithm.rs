@@ -1,5 +1,6 @@
 //! The closed set of rules; each variant is one file here and one file in `lua/`.
 
+mod fixed_window;
 mod sliding_window_counter;
 
 use super::{Cost, Limit, Position, Wait};
@@ -11,6 +12,8 @@ pub enum Algorithm {
     /// that the trailing window still covers.
     #[default]
     SlidingWindowCounter,
+    /// This window's counter alone.
+    FixedWindow,
 }
 
 /// What a store holds for one identifier under one limit, as found before the request.
@@ -24,12 +27,13 @@ pub struct Counts {
 
 impl Algorithm {
     /// Every algorithm, for tests and documents that walk the list.
-    pub const ALL: [Self; 1] = [Self::SlidingWindowCounter];
+    pub const ALL: [Self; 2] = [Self::SlidingWindowCounter, Self::FixedWindow];
 
     /// Its name in YAML, Lua and the docs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SlidingWindowCounter => "sliding_window_counter",
+            Self::FixedWindow => "fixed_window",
         }
     }
 
@@ -38,6 +42,7 @@ impl Algorithm {
     pub const fn counts_later(self, counts: Counts, windows: u64) -> Option<Counts> {
         match self {
             Self::SlidingWindowCounter => sliding_window_counter::counts_later(counts, windows),
+            Self::FixedWindow => fixed_window::counts_later(counts, windows),
         }
     }
 
@@ -45,6 +50,7 @@ impl Algorithm {
     pub(super) fn admits(self, limit: Limit, counts: Counts, cost: Cost, at: Position) -> bool {
         match self {
             Self::SlidingWindowCounter => sliding_window_counter::admits(limit, counts, cost, at),
+            Self::FixedWindow => fixed_window::admits(limit, counts, cost),
         }
     }
 
@@ -54,6 +60,7 @@ impl Algorithm {
             Self::SlidingWindowCounter => {
                 sliding_window_counter::scaled_estimate(limit, counts, at)
             }
+            Self::FixedWindow => fixed_window::scaled_estimate(limit, counts),
         }
     }
 
@@ -61,6 +68,7 @@ impl Algorithm {
     pub(super) fn wait(self, limit: Limit, counts: Counts, units: u64, at: Position) -> Wait<u64> {
         match self {
             Self::SlidingWindowCounter => sliding_window_counter::wait(limit, counts, units, at),
+            Self::FixedWindow => fixed_window::wait(limit, units, at),
         }
     }
 }

@@ -19,7 +19,7 @@ impl Random {
     }
 
     /// One of `choices`.
-    pub fn one_of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+    pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
 }

@@ -106,10 +106,14 @@ mod tests {
     };
 
     fn limit(text: &str) -> NamedLimit {
+        limit_by(Algorithm::SlidingWindowCounter, text)
+    }
+
+    fn limit_by(algorithm: Algorithm, text: &str) -> NamedLimit {
         NamedLimit {
             name: "p".into(),
             limit: text.parse().expect(text),
-            algorithm: Algorithm::SlidingWindowCounter,
+            algorithm,
         }
     }
 
@@ -234,6 +238,7 @@ mod tests {
     /// A store, requests through one proxy that remembers denials, and requests that it does not see.
     #[derive(Clone, Debug)]
     struct Scenario {
+        algorithm: Algorithm,
         window: Window,
         quota: u64,
         /// What is counted of the window before, in percent of the quota.
@@ -292,6 +297,7 @@ mod tests {
         let per_second = prop_oneof![1u64..50, 500u64..5_000];
         let requests = prop::collection::vec(request, 1..80);
         (
+            proptest::sample::select(Algorithm::ALL.to_vec()),
             seconds,
             per_second,
             0u64..130,
@@ -300,7 +306,8 @@ mod tests {
             requests,
         )
             .prop_map(
-                |(seconds, per_second, previous, room, begins, requests)| Scenario {
+                |(algorithm, seconds, per_second, previous, room, begins, requests)| Scenario {
+                    algorithm,
                     window: Window::from_seconds(seconds).expect("a window"),
                     quota: match seconds {
                         ..86_400 => per_second * seconds,
@@ -408,7 +415,7 @@ mod tests {
                 policy: "p",
                 identifier: COUNTER.identifier,
                 limit: self.limit(request).limit,
-                algorithm: Algorithm::SlidingWindowCounter,
+                algorithm: self.algorithm,
                 cost: request.cost,
                 action,
                 audited: false,
@@ -419,7 +426,7 @@ mod tests {
 
         fn limit(&self, request: &Request) -> NamedLimit {
             let quota = self.quota * request.of_quota / 100;
-            limit(&format!("{quota}/{}", self.window))
+            limit_by(self.algorithm, &format!("{quota}/{}", self.window))
         }
     }
 
@@ -446,7 +453,7 @@ mod tests {
         proptest!(Config::with_cases(1_000), |(scenario in scenarios())| {
             let mut wrong = None;
             scenario.play(MARGIN, |known, told, truth| {
-                let limit = limit(&told.limit.to_string());
+                let limit = limit_by(told.algorithm, &told.limit.to_string());
                 let of_store = known.decide(&limit, told.cost, truth.now).expect("the next window");
                 let ends = |decision: &Decision| match decision.retry_after().expect("a denial") {
                     Wait::For(wait) => Some(decision.now.later(wait)),

@@ -73,6 +73,7 @@ fn rule(algorithm: Algorithm) -> &'static str {
         Algorithm::SlidingWindowCounter => {
             include_str!("../../../lua/sliding_window_counter.lua")
         }
+        Algorithm::FixedWindow => include_str!("../../../lua/fixed_window.lua"),
     }
 }
 
