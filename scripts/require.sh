@@ -25,7 +25,7 @@ package() {
     node) echo nodejs ;;
     promtool) echo prometheus ;;
     strip) echo binutils ;;
-    setpriv | unshare) echo util-linux ;;
+    nsenter | setpriv | unshare) echo util-linux ;;
     *) echo "$1" ;;
     esac
 }

@@ -37,6 +37,7 @@ mod listeners;
 mod manifests;
 mod observability;
 mod packaging;
+mod pod;
 mod policies;
 mod properties;
 mod quotas;

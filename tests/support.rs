@@ -10,6 +10,7 @@ pub mod demand;
 pub mod exposition;
 pub mod fake_redis;
 pub mod frames;
+pub mod host;
 pub mod name_server;
 pub mod namespace;
 pub mod nginx;
