@@ -20,7 +20,7 @@ into=target/package
 rm -rf "$into"
 mkdir -p "$into/$name"
 strip -o "$into/$name/slidegate" target/release/slidegate
-cp config.yaml packaging/slidegate.service LICENSE README.md CHANGELOG.md "$into/$name/"
+cp -r config.yaml packaging/slidegate.service LICENSE README.md CHANGELOG.md docs "$into/$name/"
 # Of this machine's kind alone, and without what only tests need. It writes beside the manifest.
 cargo cyclonedx --format json --target "$target" --no-build-deps --override-filename slidegate-sbom >/dev/null
 # Where it was built is nobody's business, and no part of it.

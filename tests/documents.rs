@@ -1,15 +1,25 @@
-//! What the documents say of the repository is so: links and paths lead somewhere, and the README names every
-//! metric and every alert. Its YAML blocks are the configuration's to check.
+//! What the documents say of the repository is so: links, places in documents and paths lead somewhere, and every metric
+//! and every alert is named. Their YAML blocks are the configuration's to check.
 
 use std::{fs, path::Path};
 
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 20] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "docs/configuration.md",
+    "docs/edge.md",
+    "docs/limits.md",
+    "docs/listeners.md",
     "docs/metrics.md",
+    "docs/observe.md",
+    "docs/redis.md",
+    "docs/responses.md",
+    "docs/sidecar.md",
     "docs/soak.md",
+    "docs/upgrade.md",
+    "docs/upstreams.md",
     "lua/README.md",
     "k8s/README.md",
     "tests/logs/README.md",
@@ -17,24 +27,70 @@ const DOCUMENTS: [&str; 10] = [
 ];
 
 #[test]
-fn every_link_leads_to_a_file() {
+fn every_document_is_looked_at_and_the_readme_leads_to_it() {
+    let readme = text("README.md");
     let mut found = 0;
+    for entry in fs::read_dir(root().join("docs")).expect("a folder") {
+        let name = entry.expect("a file").file_name();
+        let path = format!("docs/{}", name.to_str().expect("text"));
+        found += 1;
+        assert!(DOCUMENTS.contains(&&*path), "{path} is in no list");
+        // That of the metrics is reached by the one on observing.
+        let leads = readme.contains(&format!("]({path})")) || path == "docs/metrics.md";
+        assert!(leads, "README.md leads nowhere near {path}");
+    }
+    assert!(found >= 10, "found {found}");
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_to_a_heading_in_it() {
+    let (mut found, mut headings_found) = (0, 0);
     for document in DOCUMENTS {
-        let text = text(document);
-        let beside = root().join(document);
-        for rest in text.split("](").skip(1) {
+        let here = text(document);
+        for rest in here.split("](").skip(1) {
             let (target, _) = rest.split_once(')').expect("a link ends");
-            let is_here = !target.contains("://") && target.contains('.');
-            if is_here {
-                found += 1;
+            let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+            if path.contains("://") || !(path.contains('.') || path.is_empty()) {
+                continue;
+            }
+            found += 1;
+            let file = match path {
+                "" => root().join(document),
+                _ => root().join(document).with_file_name(path),
+            };
+            assert!(file.exists(), "{document}: {target}");
+            if !heading.is_empty() {
+                headings_found += 1;
+                let there = fs::read_to_string(&file).expect("text");
+                let mut headings = headings(&there);
                 assert!(
-                    beside.with_file_name(target).exists(),
+                    headings.any(|found| found == heading),
                     "{document}: {target}"
                 );
             }
         }
     }
-    assert!(found >= 5, "found {found}");
+    assert!(
+        found >= 40 && headings_found >= 15,
+        "found {found}, {headings_found}"
+    );
+}
+
+/// As links name them: in lower case, hyphens for blanks, and no other marks.
+fn headings(document: &str) -> impl Iterator<Item = String> {
+    let outside = document.split("```").step_by(2);
+    let lines = outside.flat_map(str::lines);
+    let headings = lines.filter_map(|line| {
+        line.trim_start_matches('#')
+            .strip_prefix(' ')
+            .filter(|_| line.starts_with('#'))
+    });
+    headings.map(|heading| {
+        let kept = heading
+            .chars()
+            .filter(|char| char.is_alphanumeric() || "-_ ".contains(*char));
+        kept.collect::<String>().to_lowercase().replace(' ', "-")
+    })
 }
 
 /// A path in backticks, of a file or of a module: `src/store` is `src/store.rs` and what is below it.
@@ -67,8 +123,11 @@ fn every_path_exists() {
 }
 
 #[test]
-fn the_readme_names_every_metric() {
-    let (readme, exposed) = (text("README.md"), text("tests/snapshots/exposition.txt"));
+fn every_metric_is_named() {
+    let (document, exposed) = (
+        text("docs/observe.md"),
+        text("tests/snapshots/exposition.txt"),
+    );
     let families = exposed
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE slidegate_"));
@@ -78,16 +137,16 @@ fn the_readme_names_every_metric() {
         found += 1;
         let named = [format!("`{name}`"), format!("`{name}{{")];
         assert!(
-            named.iter().any(|named| readme.contains(named)),
-            "README.md lacks {name}"
+            named.iter().any(|named| document.contains(named)),
+            "it lacks {name}"
         );
     }
     assert!(found >= 10, "found {found}");
 }
 
 #[test]
-fn the_readme_names_every_alert_as_severe_as_it_is() {
-    let (readme, rules) = (text("README.md"), text("dashboards/alerts.yaml"));
+fn every_alert_is_named_as_severe_as_it_is() {
+    let (document, rules) = (text("docs/observe.md"), text("dashboards/alerts.yaml"));
     let rules: Vec<&str> = rules.split("- alert: ").skip(1).collect();
     assert!(rules.len() >= 6, "found {}", rules.len());
     for rule in rules {
@@ -95,12 +154,10 @@ fn the_readme_names_every_alert_as_severe_as_it_is() {
         let severity = rule.split("severity: ").nth(1);
         let severity = severity.and_then(|rest| rest.lines().next());
         let severity = severity.expect("a severity");
-        let mut rows = readme
+        let mut rows = document
             .lines()
             .filter(|line| line.contains(&format!("| `{name}` |")));
-        let row = rows
-            .next()
-            .unwrap_or_else(|| panic!("README.md lacks {name}"));
+        let row = rows.next().unwrap_or_else(|| panic!("it lacks {name}"));
         assert!(row.ends_with(&format!("| {severity} |")), "{row}");
     }
 }

@@ -95,11 +95,11 @@ async fn a_password_beside_the_url_needs_no_escapes() {
 }
 
 #[tokio::test]
-async fn sentinels_have_a_user_and_a_password_of_their_own_with_the_rights_the_readme_tells() {
+async fn sentinels_have_a_user_and_a_password_of_their_own_with_the_rights_that_are_told() {
     let server = RedisServer::start_with(&["--requirepass", "ours"]);
     let rights = "+hello +auth +sentinel|get-master-addr-by-name";
-    let readme = include_str!("../README.md");
-    assert!(readme.contains(rights), "the README tells these rights");
+    let document = include_str!("../docs/redis.md");
+    assert!(document.contains(rights), "it tells these rights");
     let lines = format!("user default off\nuser watcher on >theirs {rights}");
     let sentinel = Sentinel::start(server.port(), 1, &lines);
     let section = |password: &str| {

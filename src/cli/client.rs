@@ -382,7 +382,9 @@ fn hint(error: &StoreError) -> &'static str {
         StoreError::Refused(text) if text.starts_with("CLUSTERDOWN") => {
             "no server of the cluster has the client's slot just now; try again when it is whole"
         }
-        StoreError::Refused(_) => "README.md and lua/README.md list the rights that its user needs",
+        StoreError::Refused(_) => {
+            "docs/redis.md and lua/README.md list the rights that its user needs"
+        }
         _ => "nothing was charged; try again",
     }
 }

@@ -12,7 +12,7 @@ use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 use slidegate::config::{Problem, SCHEMA};
 
-use super::{files, parse, root, shipped::yaml_blocks, text};
+use super::{files, parse, root, shipped::documented, text};
 
 /// An unknown key in a mapping makes the loader list those that it knows there. Where the schema has no mapping of
 /// keys, the loader has none either.
@@ -161,9 +161,7 @@ fn every_configuration_that_is_fine_fits_the_schema() {
         .iter()
         .map(|file| (file.display().to_string(), text(file)))
         .collect();
-    let blocks = yaml_blocks(&text(&root().join("README.md"))).into_iter();
-    let blocks = blocks.filter(|block| block.contains("policies:"));
-    fine.extend(blocks.map(|block| ("README.md".to_owned(), block)));
+    fine.extend(documented());
     assert!(fine.len() >= 24, "found {}", fine.len());
     for (name, text) in fine {
         let document = yaml(&text);

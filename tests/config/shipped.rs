@@ -1,4 +1,4 @@
-//! What ships is tested: `config.yaml`, and every YAML block of the README.
+//! What ships is tested: `config.yaml`, and every configuration that the documents show.
 
 use std::{fs, time::Duration};
 
@@ -105,23 +105,32 @@ fn the_shipped_configuration_uses_redis_and_the_secret_where_the_environment_has
 }
 
 #[test]
-fn every_yaml_block_with_policies_in_the_readme_is_accepted() {
-    let readme = fs::read_to_string(root().join("README.md"))
-        .expect("README.md, whose YAML blocks this test walks");
-    let mut found = 0;
-    for block in yaml_blocks(&readme) {
-        if block.contains("policies:") {
-            found += 1;
-            if let Err(error) = Config::parse(&block, "README.md", &|_| None) {
-                panic!("{error}\nin the block\n{block}");
-            }
+fn every_yaml_block_with_policies_in_the_documents_is_accepted() {
+    let blocks = documented();
+    for (document, block) in &blocks {
+        if let Err(error) = Config::parse(block, document, &|_| None) {
+            panic!("{error}\nin the block\n{block}");
         }
     }
-    assert!(found > 0, "README.md has no ```yaml block with policies:");
+    assert!(blocks.len() >= 20, "found {}", blocks.len());
+}
+
+/// Every whole configuration that the README and what is under `docs/` show, each with where it stands.
+pub fn documented() -> Vec<(String, String)> {
+    let docs = fs::read_dir(root().join("docs")).expect("a folder");
+    let docs = docs.map(|entry| entry.expect("a file").path());
+    let mut blocks = Vec::new();
+    for file in docs.chain([root().join("README.md")]) {
+        let text = fs::read_to_string(&file).expect("text");
+        let found = yaml_blocks(&text).into_iter();
+        let whole = found.filter(|block| block.contains("policies:"));
+        blocks.extend(whole.map(|block| (file.display().to_string(), block)));
+    }
+    blocks
 }
 
 /// The contents of every block fenced as ```` ```yaml ````, without the indentation of its fence.
-pub fn yaml_blocks(markdown: &str) -> Vec<String> {
+fn yaml_blocks(markdown: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut lines = markdown.lines();
     while let Some(line) = lines.next() {
