@@ -314,6 +314,7 @@ async fn a_slot_that_moves_under_load_loses_and_doubles_no_unit() {
             admitted.load(Ordering::Relaxed) > so_far + 10
         })
         .await;
+        cluster.until_agreed().await;
     }
     stop.store(true, Ordering::Relaxed);
     task.await.expect("no panic");
@@ -372,6 +373,7 @@ async fn units_are_given_back_and_identifiers_forgotten_where_their_slot_has_mov
     take(&store, demand, At::Now).await;
     cluster.begin_move(slot, 0, 1);
     cluster.end_move(slot, 0, 1);
+    cluster.until_agreed().await;
     let back = GiveBack {
         demand,
         charged_at: charged.now,

@@ -4,7 +4,7 @@
 //! either what every reader takes it for, or it is refused. Words that belong to a component, such as a
 //! limit or an identifier source, are parsed by that component's own `FromStr`.
 
-use std::ops::RangeInclusive;
+use std::{fmt, ops::RangeInclusive, str::FromStr};
 
 /// Why a word is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,9 @@ pub fn choice<C: Choice>(text: &str) -> Result<C, Rejected> {
 }
 
 /// An integer in `range`: digits without sign, leading zero, underscore, point or exponent.
-pub fn integer(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Rejected> {
+pub fn integer<T: FromStr + PartialOrd + fmt::Display>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, Rejected> {
     move |text| {
         let value = is_plain_integer(text).then(|| text.parse().ok()).flatten();
         value.filter(|value| range.contains(value)).ok_or_else(|| {

@@ -1,6 +1,9 @@
 //! A cluster of one's own.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use redis::{Cmd, FromRedisValue, RedisResult};
 use slidegate::{
@@ -32,8 +35,11 @@ impl Cluster {
             replicas == 0 || replicas == primaries,
             "one for each, or none"
         );
+        // Where nobody takes over, nobody is given up either: on a busy machine a server may be late by more than that.
+        let timeout = ["--cluster-node-timeout", "1000"];
+        let options = if replicas > 0 { &timeout[..] } else { &[] };
         let servers: Vec<_> = (0..primaries + replicas)
-            .map(|_| RedisServer::start_for_cluster(&[]))
+            .map(|_| RedisServer::start_for_cluster(options))
             .collect();
         let cluster = Self { servers };
         for (index, server) in (0..primaries).zip(&cluster.servers) {
@@ -48,7 +54,7 @@ impl Cluster {
             );
         }
         for server in &cluster.servers[1..] {
-            cluster.meet(server);
+            cluster.meet(server).await;
         }
         let all = cluster.servers.len();
         for server in &cluster.servers {
@@ -80,7 +86,7 @@ impl Cluster {
     pub async fn add(&mut self) -> usize {
         self.servers.push(RedisServer::start_for_cluster(&[]));
         let all = self.servers.len();
-        self.meet(&self.servers[all - 1]);
+        self.meet(&self.servers[all - 1]).await;
         for server in &self.servers {
             eventually("all know of it", async || {
                 info(server).contains(&format!("cluster_known_nodes:{all}"))
@@ -105,12 +111,27 @@ impl Cluster {
         }
     }
 
-    fn meet(&self, server: &RedisServer) {
+    /// Makes a server and the first known to each other. Either forgets the other where that takes longer than a
+    /// timeout, and does not try again.
+    async fn meet(&self, server: &RedisServer) {
         let (port, bus) = (server.port().to_string(), server.bus().to_string());
-        tell(&self.servers[0], &["MEET", "127.0.0.1", &port, &bus]);
+        let first = &self.servers[0];
+        let ids = [first, server].map(|server| ask::<String>(server, &["MYID"]).expect("an id"));
+        eventually("two know of each other", async || {
+            let known = [first, server].map(nodes);
+            let know = known
+                .iter()
+                .all(|known| ids.iter().all(|id| known.contains(id)));
+            if !know {
+                // While it is on its way this is nothing.
+                tell(first, &["MEET", "127.0.0.1", &port, &bus]);
+            }
+            know
+        })
+        .await;
     }
 
-    /// Until every server takes calls for all slots.
+    /// Until every server takes calls for all slots, and they agree on who has which.
     pub async fn until_whole(&self) {
         for server in &self.servers {
             eventually("the cluster is whole", async || {
@@ -119,6 +140,19 @@ impl Cluster {
             })
             .await;
         }
+        self.until_agreed().await;
+    }
+
+    /// Until all servers tell alike who has which slots since which epoch. While they do not, what one of them still
+    /// says of a slot may undo what another was told.
+    pub async fn until_agreed(&self) {
+        eventually("the servers agree", async || {
+            let told: BTreeSet<_> = self.servers.iter().map(owners).collect();
+            let first = told.first().expect("there are some");
+            let epochs: BTreeSet<_> = first.values().map(|(epoch, _)| epoch).collect();
+            told.len() == 1 && epochs.len() == first.len()
+        })
+        .await;
     }
 
     /// What stands under `store` in a configuration that leads to it.
@@ -248,6 +282,22 @@ fn tell(server: &RedisServer, words: &[&str]) {
 
 fn info(server: &RedisServer) -> String {
     ask(server, &["INFO"]).expect("an answer")
+}
+
+fn nodes(server: &RedisServer) -> String {
+    ask(server, &["NODES"]).expect("an answer")
+}
+
+/// Of each server that has slots the epoch since when, and which, by what one of them says.
+fn owners(server: &RedisServer) -> BTreeMap<String, (String, Vec<String>)> {
+    let told = nodes(server);
+    let rows = told.lines().filter_map(|row| {
+        let words: Vec<String> = row.split(' ').map(str::to_owned).collect();
+        let moving = |word: &&String| !word.starts_with('[');
+        let slots: Vec<String> = words.get(8..)?.iter().filter(moving).cloned().collect();
+        (!slots.is_empty()).then(|| (words[0].clone(), (words[6].clone(), slots)))
+    });
+    rows.collect()
 }
 
 fn replication(server: &RedisServer) -> String {

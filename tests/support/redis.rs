@@ -55,8 +55,7 @@ impl RedisServer {
         for _ in 0..10 {
             let bus = free_port().to_string();
             let cluster = ["--cluster-enabled", "yes", "--cluster-port", &bus];
-            let timeout = ["--cluster-node-timeout", "1000"];
-            let mut server = Self::absent_with(&[&cluster[..], &timeout, options].concat());
+            let mut server = Self::absent_with(&[&cluster[..], options].concat());
             if server.try_start() {
                 return server;
             }

@@ -26,14 +26,16 @@ pub fn read(section: &mut Section<'_>) -> (Bounds, RequestBounds, CensusSettings
     let max_header_size = section.word("max_header_size", 64 << 10, size(1 << 10..=1 << 20));
     let max_headers = section.word("max_headers", 100, integer(1..=256));
     let max_body_size = section.word("max_body_size", 1 << 30, size(0..=1 << 40));
-    let requests = section.word(
+    let requests_per_connection = section.word(
         "requests_per_connection",
         10_000,
         integer(1..=1_000_000_000),
     );
     let connections = section.word("connections", 20_000, integer(1..=1_000_000));
-    let of_address = section.word("connections_per_address", 2_000, integer(1..=1_000_000));
-    if section.has("connections_per_address") && of_address > connections {
+    let connections_per_address =
+        section.word("connections_per_address", 2_000, integer(1..=1_000_000));
+    let reaches_all = connections_per_address as usize > connections;
+    if section.has("connections_per_address") && reaches_all {
         let problem = "has no effect: there are no more connections in all";
         section.conflict(
             "connections_per_address",
@@ -51,13 +53,13 @@ pub fn read(section: &mut Section<'_>) -> (Bounds, RequestBounds, CensusSettings
         idle_timeout,
         body_timeout,
         max_header_size,
-        max_headers: usize::try_from(max_headers).expect("at most 256"),
+        max_headers,
         max_body_size,
-        requests_per_connection: u32::try_from(requests).expect("at most a thousand million"),
+        requests_per_connection,
     };
     let census = CensusSettings {
-        connections: usize::try_from(connections).expect("at most a million"),
-        connections_per_address: u32::try_from(of_address).expect("at most a million"),
+        connections,
+        connections_per_address,
     };
     (bounds, requests, census)
 }

@@ -65,10 +65,7 @@ pub fn read(section: &mut Section<'_>) -> Identity {
     let secret = section.secret("secret", |text| Ok::<_, Rejected>(text.to_owned()));
     let secret = secret.filter(|secret| !secret.is_empty());
     let default = IdentifierHasher::DEFAULT_IPV6_PREFIX;
-    let prefix = section.word("ipv6_prefix", default, |text| {
-        let prefix = integer(0..=128)(text)?;
-        Ok::<_, Rejected>(u8::try_from(prefix).expect("at most 128"))
-    });
+    let prefix = section.word("ipv6_prefix", default, integer(0..=128));
     let (trusted, trusts_everybody) = trusted_proxies(section);
     let header = section.optional("client_ip_header", choice);
     if header.is_some() && !section.has("trusted_proxies") {
@@ -137,8 +134,7 @@ fn trusted_proxies(section: &mut Section<'_>) -> (TrustedProxies, bool) {
 }
 
 fn hops(text: &str) -> Result<u8, Rejected> {
-    let read = integer(1..=16)(text).map(|hops| u8::try_from(hops).expect("at most 16"));
-    read.map_err(|_| {
+    integer(1..=16)(text).map_err(|_| {
         let accepted = "a list of addresses and ranges, as in [10.0.0.0/8], or how many proxies every \
                         request passes, from 1 to 16";
         let is_range = !is_plain_integer(text) && text.parse::<Cidr>().is_ok();

@@ -32,10 +32,7 @@ pub fn read(root: &mut Section<'_>) -> ServerSettings {
     let metrics_listen = root.word("metrics_listen", any_address(9464), address);
     let admin_listen = root.word("admin_listen", Some(loopback(9465)), admin_address);
     keep_apart(root, &listen, metrics_listen, admin_listen);
-    let threads = root.word("threads", available_threads(), |text| {
-        let threads = integer(1..=1024)(text)?;
-        Ok::<_, Rejected>(usize::try_from(threads).expect("at most 1024"))
-    });
+    let threads = root.word("threads", available_threads(), integer(1..=1024));
     let shutdown = root.section("shutdown", |section| {
         let up_to_an_hour = || duration(Duration::ZERO..=Duration::from_secs(3600));
         (

@@ -159,12 +159,11 @@ fn charge(section: &mut Section<'_>) -> Charge {
     }
 }
 
-fn status(text: &str, seen: &mut HashSet<u64>) -> Result<StatusCode, Rejected> {
+fn status(text: &str, seen: &mut HashSet<u16>) -> Result<StatusCode, Rejected> {
     let status = integer(200..=599)(text)?;
     if !seen.insert(status) {
         return Err(Rejected::new("each status stands once, and this one did"));
     }
-    let status = u16::try_from(status).expect("at most 599");
     Ok(StatusCode::from_u16(status).expect("from 200 to 599"))
 }
 

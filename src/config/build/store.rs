@@ -34,10 +34,7 @@ pub fn read(section: &mut Section<'_>) -> Store {
     let namespace = section.word("namespace", "default".to_owned(), |text| {
         name(text).map(str::to_owned)
     });
-    let max_counters = section.word("max_counters", 1_000_000, |text| {
-        let counters = integer(1..=1_000_000_000)(text)?;
-        Ok::<_, Rejected>(usize::try_from(counters).expect("fits 32 bits"))
-    });
+    let max_counters = section.word("max_counters", 1_000_000, integer(1..=1_000_000_000));
     Store {
         redis: redis.map(|redis| RedisSettings {
             budget,
@@ -53,8 +50,7 @@ pub fn read(section: &mut Section<'_>) -> Store {
 /// How many proxies share each limit.
 fn replicas(section: &mut Section<'_>) -> NonZeroU32 {
     section.word("expected_replicas", NonZeroU32::MIN, |text| {
-        let replicas = integer(1..=10_000)(text)?;
-        let replicas = u32::try_from(replicas).ok().and_then(NonZeroU32::new);
-        Ok::<_, Rejected>(replicas.expect("from 1 to 10,000"))
+        let replicas = NonZeroU32::new(integer(1..=10_000)(text)?);
+        Ok::<_, Rejected>(replicas.expect("at least 1"))
     })
 }

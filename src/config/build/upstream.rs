@@ -200,10 +200,9 @@ fn eject(section: &mut Section<'_>) -> Option<Option<EjectSettings>> {
     }
     field.section(|section| {
         section.note();
-        let after = section.word("after", u64::from(defaults.after), integer(1..=1000));
         let range = Duration::from_millis(100)..=Duration::from_secs(3600);
         Some(EjectSettings {
-            after: u32::try_from(after).expect("at most 1000"),
+            after: section.word("after", defaults.after, integer(1..=1000)),
             lasts: section.word("for", defaults.lasts, duration(range)),
         })
     })
@@ -228,10 +227,7 @@ fn health_check(section: &mut Section<'_>) -> Option<Option<HealthCheckSettings>
         let interval = section.word("interval", defaults.interval, duration(range));
         let range = Duration::from_millis(1)..=Duration::from_secs(60);
         let timeout = section.word("timeout", defaults.timeout, duration(range));
-        let mut many = |key, default: u32| {
-            let many = section.word(key, u64::from(default), integer(1..=100));
-            u32::try_from(many).expect("at most 100")
-        };
+        let mut many = |key, default| section.word(key, default, integer(1..=100));
         Some(HealthCheckSettings {
             path,
             interval,
