@@ -383,20 +383,12 @@ impl ProxyHttp for Gateway {
         // An answer that has begun can not become another one: it is cut off.
         let written = session.response_written();
         let is_cut_off = written.is_some_and(|head| is_final(head.status));
-        let mut is_answered = false;
-        if !is_cut_off {
-            session.set_keepalive(None);
-            match request::answer(session, answer).await {
-                Ok(()) => is_answered = true,
-                Err(error) => {
-                    tracing::debug!(%error, "The client left before its error was sent.");
-                }
-            }
+        if !is_cut_off && let Err(error) = request::answer_last(session, answer).await {
+            tracing::debug!(%error, "The client left before its error was sent.");
         }
         FailToProxy {
             error_code: status.as_u16(),
-            // It is not reused, but closed in a way that lets a client who still sends read the answer.
-            can_reuse_downstream: is_answered,
+            can_reuse_downstream: false,
         }
     }
 

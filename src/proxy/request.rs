@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, Version, header, uri::Authority};
 use pingora::{
     http::{RequestHeader, ResponseHeader},
-    protocols::http::HttpTask,
+    protocols::http::{HttpTask, ServerSession as HttpSession},
 };
 use pingora_proxy::Session;
 use tokio::time::timeout;
@@ -193,6 +193,23 @@ pub(super) async fn answer(
         session.write_response_body(Some(body), true).await?;
     }
     read_on(session).await;
+    Ok(())
+}
+
+/// The same, and no other on this connection. Pingora lets go of it, where a request failed, without a word: whoever still
+/// sends would lose the answer by the reset that follows.
+///
+/// # Errors
+/// If the client is gone.
+pub(super) async fn answer_last(
+    session: &mut Session,
+    whole: (ResponseHeader, Bytes),
+) -> pingora::Result<()> {
+    session.set_keepalive(None);
+    answer(session, whole).await?;
+    if let HttpSession::H1(connection) = session.as_downstream_mut() {
+        connection.shutdown().await;
+    }
     Ok(())
 }
 

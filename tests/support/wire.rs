@@ -72,6 +72,11 @@ impl Wire {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Whether the other side ends the connection, nothing more to say, and does not break it.
+    pub fn ends_in_order(&mut self) -> bool {
+        matches!(self.0.read(&mut [0]), Ok(0))
+    }
+
     fn byte(&mut self) -> Option<u8> {
         let mut byte = [0];
         match self.0.read(&mut byte) {
