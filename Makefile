@@ -1,10 +1,10 @@
 # What a recipe can not say in a line or two is a script under scripts/.
 
-.PHONY: help run test lint soak fuzz package image
+.PHONY: help run test lint soak fuzz package image userland
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@awk -F ': .*## ' '/^[a-z]+: .*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ': .*## ' '/^[a-z]+: .*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Build and start slidegate; UPSTREAM=host:port and REDIS_URL=redis://host:port put it before real servers
 	@scripts/require.sh cargo cmake cc curl
@@ -30,6 +30,9 @@ lint: ## Check formatting, lints, documentation, and the dependencies' licences 
 image: ## Build the image and run it read-only and without root; says so where buildah, podman, runc or debootstrap is missing
 	@scripts/require.sh cargo curl
 	@scripts/timed.sh scripts/image.sh
+
+userland: ## Do in a clean Debian, from a fresh clone, what the README says; says so where debootstrap is missing; half an hour
+	@scripts/timed.sh scripts/userland.sh
 
 package: ## Make the archive for machines without containers, its checksum and SBOM, in target/package
 	@scripts/require.sh cargo cmake cc strip tar

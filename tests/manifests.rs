@@ -410,6 +410,41 @@ fn the_image_is_built_by_the_pinned_toolchain_and_runs_as_the_user_of_the_manife
     }
 }
 
+/// None but x86-64 is built here, so that nothing else would notice.
+#[test]
+fn nothing_keeps_the_image_from_another_architecture() {
+    let dockerfile = fs::read_to_string(root().join("Dockerfile")).expect("Dockerfile");
+    let instructions: Vec<_> = dockerfile
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect();
+    assert!(instructions.len() >= 20, "{instructions:?}");
+    // A digest is of one architecture's image, where it is not of a list of them: nobody sees which.
+    for word in [
+        "x86",
+        "amd64",
+        "arm64",
+        "aarch64",
+        "--platform",
+        "target-cpu",
+        "@sha256",
+    ] {
+        let with_it: Vec<_> = instructions
+            .iter()
+            .filter(|line| line.contains(word))
+            .collect();
+        assert!(with_it.is_empty(), "{word}: {with_it:?}");
+    }
+    // Where Cargo would be told what to build for.
+    assert!(!root().join(".cargo").exists());
+
+    let pods = pods();
+    assert!(pods.len() >= 3, "found {}", pods.len());
+    for pod in pods {
+        assert!(pod.spec["nodeSelector"].is_null(), "{}", pod.file);
+    }
+}
+
 /// A pod that a rendering describes.
 struct Pod {
     /// What was rendered.
