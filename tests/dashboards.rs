@@ -465,7 +465,7 @@ fn the_operator_s_rules_are_the_same() {
         text += line.trim_end();
         text.push('\n');
     }
-    agrees("k8s/operator/prometheus-rule.yaml", &text);
+    agrees("k8s/monitoring/prometheus-rule.yaml", &text);
     let made: serde_yaml::Value = serde_yaml::from_str(&text).expect("YAML");
     let rules: serde_yaml::Value = serde_yaml::from_str(&rules).expect("YAML");
     assert_eq!(made["spec"], rules);

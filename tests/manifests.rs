@@ -4,8 +4,9 @@
 use std::{
     collections::BTreeSet,
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use serde::Deserialize as _;
@@ -17,7 +18,7 @@ use crate::support::{skip::skip, snapshot::agrees};
 /// What a cluster is given, each with its rendering beside the snapshots.
 const APPLIED: [&str; 5] = [
     "edge",
-    "operator",
+    "monitoring",
     "redis",
     "sidecar",
     "sidecar-as-container",
@@ -72,11 +73,74 @@ fn kubernetes_knows_every_field_of_the_renderings() {
             let unknown = told.lines().filter(|line| line.starts_with("WARN"));
             assert_eq!(
                 unknown.count(),
-                if directory == "operator" { 2 } else { 0 },
+                if directory == "monitoring" { 2 } else { 0 },
                 "{told}"
             );
         }
     }
+}
+
+/// By models made of its custom resources' own schemas (npm's @kubernetes-models/prometheus-operator).
+#[test]
+fn the_resources_of_the_prometheus_operator_are_what_its_schemas_want() {
+    let node = |script: &str, input: &str| {
+        let mut child = Command::new("node")
+            .args(["--input-type=module", "--eval", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .ok()?;
+        let mut stdin = child.stdin.take().expect("it is piped");
+        // It may have failed before it read.
+        drop(stdin.write_all(input.as_bytes()));
+        drop(stdin);
+        Some(child.wait_with_output().expect("it ends"))
+    };
+    let global = Command::new("npm").args(["root", "--global"]).output();
+    let global = global.map_or_else(
+        |_| String::new(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    );
+    let models = Path::new(&global).join("@kubernetes-models/prometheus-operator");
+    if !models.exists() {
+        skip(
+            "no @kubernetes-models/prometheus-operator: nobody held the operator's resources against its schemas",
+        );
+        return;
+    }
+    let script = format!(
+        "import {{ readFileSync }} from 'node:fs';\n\
+         const resource = JSON.parse(readFileSync(0));\n\
+         const models = await import(`{}/${{resource.apiVersion}}/${{resource.kind}}.js`);\n\
+         new models[resource.kind](resource).validate();",
+        models.display()
+    );
+    let resources = documents(&rendering("monitoring"));
+    let own = resources
+        .iter()
+        .filter(|document| document["kind"] != "ConfigMap");
+    let mut found = 0;
+    for resource in own {
+        found += 1;
+        let told = |resource: &Value| {
+            let json = serde_json::to_string(resource).expect("JSON");
+            let output = node(&script, &json).expect("it ran before");
+            (
+                output.status.success(),
+                String::from_utf8_lossy(&output.stderr).into_owned(),
+            )
+        };
+        let (is_valid, why) = told(resource);
+        assert!(is_valid, "{why}");
+        // It would tell of what is none. It lets pass what it does not know.
+        let mut other = resource.clone();
+        for list in ["podMetricsEndpoints", "groups"] {
+            other["spec"][list] = "none".into();
+        }
+        assert!(!told(&other).0, "{other:?}");
+    }
+    assert_eq!(found, 2);
 }
 
 #[test]
@@ -300,7 +364,7 @@ fn the_dashboard_and_the_rules_become_config_maps_that_grafana_and_prometheus_fi
 
 #[test]
 fn the_operator_scrapes_the_metrics_of_the_pods_with_slidegate() {
-    let monitor = &documents(&root().join("k8s/operator/pod-monitor.yaml"))[0];
+    let monitor = &documents(&root().join("k8s/monitoring/pod-monitor.yaml"))[0];
     let wanted = monitor["spec"]["selector"]["matchLabels"].as_mapping();
     let deployment = of_kind("sidecar", "Deployment");
     for (label, value) in wanted.expect("labels") {
