@@ -5,6 +5,8 @@
 
 #[path = "soak/audit.rs"]
 mod audit;
+#[path = "soak/bodies.rs"]
+mod bodies;
 #[path = "soak/compare.rs"]
 mod compare;
 #[path = "soak/counting.rs"]
@@ -19,6 +21,8 @@ mod report;
 mod scenarios;
 #[path = "soak/script.rs"]
 mod script;
+#[path = "soak/slowloris.rs"]
+mod slowloris;
 #[path = "soak/support.rs"]
 mod support;
 #[path = "soak/system.rs"]

@@ -15,11 +15,13 @@ use slidegate::{
 
 use super::{
     audit::audit,
+    bodies::bodies,
     counting::counting,
     crowd::crowd,
     load::{Answers, Load, Plan},
     report::{Bound, Report, millis},
     script::script,
+    slowloris::slowloris,
     support::{
         binary::Binary,
         cluster::Cluster,
@@ -37,7 +39,7 @@ use super::{
 
 type Scenario = fn(&Scale, &mut Report);
 
-pub const ALL: [(&str, Scenario); 11] = [
+pub const ALL: [(&str, Scenario); 13] = [
     ("kill", kill),
     ("stop", stop),
     ("fail-over", fail_over),
@@ -48,6 +50,8 @@ pub const ALL: [(&str, Scenario); 11] = [
     ("audit", audit),
     ("script", script),
     ("counting", counting),
+    ("bodies", bodies),
+    ("slowloris", slowloris),
     ("flat", flat),
 ];
 
@@ -58,6 +62,8 @@ pub struct Scale {
     nuisances: Duration,
     identifiers: u64,
     flat: Duration,
+    /// Bytes of a large body.
+    pub body: u64,
     /// So many rounds for each proxy of a comparison.
     pub crowd_rounds: u32,
     /// Requests of a round.
@@ -71,6 +77,7 @@ impl Scale {
         nuisances: Duration::from_secs(20),
         identifiers: 1_000_000,
         flat: Duration::from_secs(600),
+        body: 1_000_000_000,
         crowd_rounds: 31,
         crowd_requests: 10_000,
     };
@@ -80,6 +87,7 @@ impl Scale {
         nuisances: Duration::from_secs(5),
         identifiers: 100_000,
         flat: Duration::from_secs(10),
+        body: 100_000_000,
         crowd_rounds: 15,
         crowd_requests: 4_000,
     };
@@ -834,7 +842,7 @@ const BUDGET: f64 = 25.0;
 
 /// 2,000 requests per second of 200 clients, each about ten; far apart on each connection, so that one that
 /// waits for the whole budget delays none behind it.
-fn steady(gate: &Binary) -> Plan {
+pub fn steady(gate: &Binary) -> Plan {
     Plan {
         targets: vec![gate.proxy],
         connections: 128,
@@ -846,7 +854,7 @@ fn steady(gate: &Binary) -> Plan {
 
 /// The same client at a tenth of the rate, past slidegate: how late this machine makes requests by itself. It
 /// may have other work, which is not slidegate's delay.
-fn straight(system: &System) -> Plan {
+pub fn straight(system: &System) -> Plan {
     Plan {
         targets: vec![system.nginx.address],
         rate: Some(RATE / 10),
@@ -855,7 +863,7 @@ fn straight(system: &System) -> Plan {
 }
 
 /// The p99 of the same load while nothing happens, in milliseconds.
-fn warm_baseline(gate: &Binary, scale: &Scale) -> f64 {
+pub fn warm_baseline(gate: &Binary, scale: &Scale) -> f64 {
     let load = Load::start(steady(gate));
     thread::sleep(SECOND + scale.baseline);
     let all: [Range<Duration>; 1] = [SECOND..Duration::MAX];
