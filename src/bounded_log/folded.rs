@@ -36,8 +36,8 @@ pub struct KeptBack {
 /// Half of the lines, rounded up, are only for topics that had none in that time. Where there are more kinds than
 /// [`MOST_KINDS`], one of the topic that has the most of them goes. So no topic, however loud, hides another.
 ///
-/// An event waits for others to be put down, and for nothing else; one that would wait for longer than
-/// [`PATIENCE`] is counted as suppressed, and no more.
+/// An event waits for others to be put down, and for nothing else; one that would wait for longer than 50 us
+/// is counted as suppressed, and no more.
 #[derive(Debug)]
 pub struct FoldedLog<E> {
     clock: Clock,
