@@ -14,7 +14,7 @@ run: ## Build and start slidegate; UPSTREAM=host:port and REDIS_URL=redis://host
 test: export PATH := $(PATH):/usr/sbin:/sbin
 test: ## Run every test
 	@scripts/require.sh cargo cmake cc curl nginx openssl redis-server \
-		unshare nsenter setpriv mount ip iptables dnsmasq prometheus promtool python3 node
+		unshare nsenter setpriv mount ip iptables dnsmasq h2load prometheus promtool python3 node
 	@scripts/timed.sh cargo test --locked
 
 lint: export RUSTDOCFLAGS := -D warnings

@@ -21,6 +21,7 @@ package() {
     cc) echo gcc libc6-dev ;;
     curl) echo curl ca-certificates ;;
     dnsmasq) echo dnsmasq-base ;;
+    h2load) echo nghttp2-client ;;
     ip) echo iproute2 ;;
     node) echo nodejs ;;
     promtool) echo prometheus ;;

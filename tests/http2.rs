@@ -2,13 +2,14 @@
 //! in another one once it is HTTP/1.1, and floods.
 //!
 //! The checks are those of h2spec that a proxy in front of an upstream can get wrong, and some that it does not have;
-//! h2spec itself is in no distribution and is not run. Two of its checks would fail, by what h2 lets pass: requests before
+//! h2spec itself is in no distribution and is not run; nghttp2's clients are. Two of its checks would fail, by what h2 lets pass: requests before
 //! any settings, and pseudo-headers among the trailers of a request, of which the upstream hears nothing.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, process::Command};
 
 use crate::support::{
     app::App,
+    certificates::{Authority, tls_listener},
     frames::{
         ACK, COMPRESSION_ERROR, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM,
         FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, Frames, GOAWAY, HEADERS, Outcome, PADDED, PING,
@@ -17,6 +18,7 @@ use crate::support::{
     },
     recorder::Recorder,
     redis::eventually,
+    upstream::Upstream,
 };
 
 fn start() -> (App, Recorder) {
@@ -938,4 +940,54 @@ fn more_streams_than_are_granted_are_refused_and_may_be_tried_again() {
         Outcome::Answered(200),
         "the others go on"
     );
+}
+
+/// By clients that share no code with the server: many streams on few connections, and a body each.
+#[test]
+fn nghttp2s_clients_are_answered_every_time() {
+    let (upstream, authority) = (Upstream::start(), Authority::new());
+    let certified = authority.certify("server", "IP:127.0.0.1");
+    let app = App::start_with_files(&format!(
+        "listen: [{{address: \"127.0.0.1:0\", h2c: true}}, {}]\nupstream: {{address: \"{}\"}}\n\
+         policies: [{{name: per-ip, limits: [1000000/366d]}}]\n",
+        tls_listener(&[&certified], ""),
+        upstream.address
+    ));
+    let body = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(body.path(), vec![b'x'; 100_000]).expect("written");
+    let tls = app.listeners[1];
+    for url in [
+        format!("http://{}/", app.listeners[0]),
+        format!("https://{tls}/"),
+    ] {
+        let upload = format!("--data={}", body.path().display());
+        for more in [&[][..], &[&*upload][..]] {
+            let mut h2load = Command::new("h2load");
+            h2load.args([
+                "--requests=1000",
+                "--clients=4",
+                "--max-concurrent-streams=32",
+            ]);
+            let output = h2load.args(more).arg(&url).output();
+            let output = output.expect("h2load runs: `make test` installs it");
+            let told = String::from_utf8_lossy(&output.stdout).into_owned();
+            let all = "1000 total, 1000 started, 1000 done, 1000 succeeded, 0 failed, 0 errored, 0 timeout";
+            assert!(told.contains(all), "{url} {more:?}: {told}");
+            assert!(told.contains("status codes: 1000 2xx"), "{told}");
+        }
+        let mut nghttp = Command::new("nghttp");
+        let output = nghttp
+            .args(["--verbose", "--no-verify-peer"])
+            .arg(&url)
+            .output();
+        let output = output.expect("nghttp runs: `make test` installs it");
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && told.contains(":status: 200"),
+            "{url}: {told}"
+        );
+        for trouble in ["RST_STREAM", "[ERROR]", "error_code=PROTOCOL"] {
+            assert!(!told.contains(trouble), "{url}: {told}");
+        }
+    }
 }
