@@ -9,8 +9,8 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{
-    error::{Fault, Path, Place, Problem},
-    tree::{Entry, Node, Value},
+    error::{Fault, Path, Problem},
+    tree::{self, Entry, Node, Value},
 };
 
 /// Whether serde_yaml finds in `text` what `tree` has.
@@ -22,19 +22,18 @@ pub fn agree(text: &str, tree: &Node) -> Result<(), Fault> {
     if let Err(error) = serde_yaml::from_str::<de::IgnoredAny>(text) {
         let words = error.to_string();
         let words = words.split(" at line ").next().unwrap_or_default();
-        return Err(fault(&error, Problem::Syntax(words.to_owned()), None));
+        return Err(fault(text, &error, Problem::Syntax(words.to_owned()), None));
     }
     let read = Same(tree).deserialize(serde_yaml::Deserializer::from_str(text));
     let hint = "quote the value, or write it in a simpler form";
-    read.map_err(|error| fault(&error, Problem::Ambiguous, Some(hint.to_owned())))
+    read.map_err(|error| fault(text, &error, Problem::Ambiguous, Some(hint.to_owned())))
 }
 
-fn fault(error: &serde_yaml::Error, problem: Problem, hint: Option<String>) -> Fault {
+/// serde_yaml ends a line at characters of Unicode too, where no editor does: so its own lines are not told.
+fn fault(text: &str, error: &serde_yaml::Error, problem: Problem, hint: Option<String>) -> Fault {
+    let location = error.location();
     Fault {
-        place: error.location().map(|location| Place {
-            line: location.line(),
-            column: location.column(),
-        }),
+        place: location.map(|location| tree::place_of(text, location.index())),
         path: Path::default(),
         problem,
         hint,
@@ -131,7 +130,7 @@ fn same<E: de::Error>(same: bool) -> Result<(), E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tree;
+    use crate::config::error::Place;
 
     fn agrees(text: &str, other: &str) -> bool {
         let mut faults = Vec::new();
@@ -157,6 +156,19 @@ mod tests {
             "a: b\r\nc: d\r\n",
         ] {
             assert!(agrees(text, text), "{text:?}");
+        }
+    }
+
+    /// Three characters after which YAML 1.1 begins a line, and none of several bytes is counted twice.
+    #[test]
+    fn a_place_is_told_in_lines_as_editors_count_them() {
+        for (text, line, column) in [
+            ("é: é\u{85}\u{2028}\u{2029}b: c: d", 1, 12),
+            ("é: é\r\nb: c: d", 2, 5),
+        ] {
+            let nothing = tree::read("", &mut Vec::new()).expect("nothing");
+            let fault = agree(text, &nothing).expect_err(text);
+            assert_eq!(fault.place, Some(Place { line, column }), "{fault}");
         }
     }
 

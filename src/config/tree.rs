@@ -232,6 +232,11 @@ impl<'t> Reader<'t, '_> {
     }
 }
 
+/// Where the byte of this number stands, in lines as editors count them.
+pub fn place_of(text: &str, index: usize) -> Place {
+    end(&text[..text.floor_char_boundary(index)])
+}
+
 /// How many characters a line has, which counts from 1.
 fn length(text: &str, line: usize) -> usize {
     let start = match line {
