@@ -148,10 +148,7 @@ fn a_pod_that_is_deleted_under_load_fails_no_request_and_the_proxy_ends_well_aft
         eventually("the app is asked", async || pod.get("/").await.0 == 200).await;
         let load = Load::start();
         let slow = tokio::spawn(get("/slow?ms=300".to_owned()));
-        eventually("it is in flight", async || {
-            load.answered() > 100 && pod.metric("slidegate_connections ").await > 1.0
-        })
-        .await;
+        load.is_beside_another(&pod).await;
         // The app's hook: until no new requests come.
         load.ends_without_a_failure().await;
         assert_eq!(slow.await.expect("it ends").0, 200);
@@ -172,7 +169,7 @@ fn a_pod_whose_proxy_is_told_first_fails_no_request() {
         eventually("the app is asked", async || pod.get("/").await.0 == 200).await;
         let load = Load::start();
         let slow = tokio::spawn(get("/slow?ms=1000".to_owned()));
-        eventually("it is in flight", async || load.answered() > 100).await;
+        load.is_beside_another(&pod).await;
         pod.tell_proxy();
         eventually("it is not ready any more", async || {
             pod.probe("readinessProbe").await == Some(503)
@@ -394,6 +391,8 @@ impl Drop for Pod {
     }
 }
 
+const CLIENTS: u8 = 8;
+
 /// Clients that ask without end, each over a connection that it keeps.
 struct Load {
     stop: Arc<AtomicBool>,
@@ -405,7 +404,7 @@ impl Load {
     fn start() -> Self {
         let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let mut clients = JoinSet::new();
-        for _ in 0..8 {
+        for _ in 0..CLIENTS {
             let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
             clients.spawn(async move {
                 let client = reqwest::Client::new();
@@ -431,8 +430,13 @@ impl Load {
         }
     }
 
-    fn answered(&self) -> u64 {
-        self.answered.load(Ordering::Relaxed)
+    /// Waits until its clients have been answered, and one more is connected.
+    async fn is_beside_another(&self, pod: &Pod) {
+        eventually("another is connected", async || {
+            let connections = pod.metric("slidegate_connections ").await;
+            self.answered.load(Ordering::Relaxed) > 100 && connections > f64::from(CLIENTS)
+        })
+        .await;
     }
 
     async fn ends_without_a_failure(self) {
