@@ -120,7 +120,7 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
         .enable_all()
         .build()?;
     let threads = config.server.threads;
-    let mut workers = (0..threads)
+    let workers = (0..threads)
         .map(Worker::new)
         .collect::<Result<Vec<_>, _>>()?;
     let background = workers[0].handle().clone();
@@ -191,26 +191,18 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
         readiness: readiness.clone(),
     });
 
-    let proxy_listeners: Vec<Listener> = listeners
-        .proxy
-        .into_iter()
-        .zip(openings)
-        .map(|(bound, opening)| Listener { bound, opening })
-        .collect();
+    let proxy_listeners = listeners.proxy.into_iter().zip(openings);
+    let proxy_listeners = proxy_listeners.map(|(bound, opening)| Listener { bound, opening });
     // The listeners are bound: what arrives from here on is served.
     readiness.set(true);
     let (close, closing) = watch::channel(false);
-    let conf = Arc::new(pingora_settings());
-    let mut running = Vec::with_capacity(threads);
-    for worker in workers.drain(..) {
-        let listeners = proxy_listeners.iter().map(Listener::try_clone);
-        let listeners = listeners.collect::<Result<_, _>>()?;
-        let mut proxy = http_proxy(&conf, gateway.clone());
-        proxy.server_options = Some(server_options(&requests));
-        proxy.h2_options = Some(h2_options(&settings.bounds));
-        running.push(worker.start(listeners, proxy, guests.clone(), closing.clone())?);
-    }
-    drop(proxy_listeners);
+    let running = start_workers(
+        workers,
+        &proxy_listeners.collect::<Vec<_>>(),
+        &gateway,
+        &guests,
+        &closing,
+    )?;
 
     let ended = control.block_on(async move {
         let observing = tokio::spawn(serve_to_the_end(listeners.metrics, observatory));
@@ -225,6 +217,26 @@ pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
     });
     logs.finish();
     ended
+}
+
+/// Has each of the workers serve the gateway at all of the listeners.
+fn start_workers(
+    workers: Vec<Worker>,
+    listeners: &[Listener],
+    gateway: &Gateway,
+    guests: &Guests,
+    closing: &watch::Receiver<bool>,
+) -> Result<Vec<RunningWorker>, AppError> {
+    let conf = Arc::new(pingora_settings());
+    let start = |worker: Worker| {
+        let listeners = listeners.iter().map(Listener::try_clone);
+        let mut proxy = http_proxy(&conf, gateway.clone());
+        proxy.server_options = Some(server_options(&gateway.bounds));
+        proxy.h2_options = Some(h2_options(&guests.bounds));
+        let listeners = listeners.collect::<Result<_, _>>()?;
+        Ok(worker.start(listeners, proxy, guests.clone(), closing.clone())?)
+    };
+    workers.into_iter().map(start).collect()
 }
 
 /// What is told now and then rather than each time.

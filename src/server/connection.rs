@@ -138,20 +138,18 @@ impl Connection {
         }
     }
 
-    /// Sends what was written, but for the head of a response: it waits for the beginning of its body, so that
-    /// both leave in one packet. Pingora itself would keep a body back until the buffer is full.
-    fn written(
-        &mut self,
-        context: &mut Context<'_>,
-        head: bool,
-        written: &Poll<io::Result<usize>>,
-    ) {
+    /// Notes that something was written, or that nothing could be.
+    fn has_written(&mut self, written: &Poll<io::Result<usize>>) {
         // Who is answered has sent a head, whether or not the proxy has said so: it does not see operators' requests.
         if written.is_ready() && !self.is_h2 && self.pace.phase() == Phase::Head {
             self.pace.set(Phase::Idle);
         }
         self.unflushed |= written.is_ready();
-        if self.unflushed && !head {
+    }
+
+    /// Sends what was written. Pingora itself would keep a body back until the buffer is full.
+    fn send_written(&mut self, context: &mut Context<'_>) {
+        if self.unflushed {
             self.unflushed = self.stream().poll_flush(context).is_pending();
         }
     }
@@ -235,8 +233,8 @@ impl AsyncRead for Connection {
         let before = buffer.filled().len();
         let read = self.stream().poll_read(context, buffer);
         // Whoever waits for the client has written all there is for now: a head whose body is late is sent.
-        if read.is_pending() && self.unflushed {
-            self.unflushed = self.stream().poll_flush(context).is_pending();
+        if read.is_pending() {
+            self.send_written(context);
         }
         let ended = matches!(&read, Poll::Ready(Ok(()))) && buffer.filled().len() == before;
         if ended && buffer.remaining() > 0 {
@@ -256,7 +254,11 @@ impl AsyncWrite for Connection {
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = self.stream().poll_write(context, buffer);
-        self.written(context, buffer.starts_with(HEAD), &written);
+        self.has_written(&written);
+        // The head of a response waits for the beginning of its body, so that both leave in one packet.
+        if !buffer.starts_with(HEAD) {
+            self.send_written(context);
+        }
         self.bound_stall(context, written)
     }
 
@@ -266,7 +268,8 @@ impl AsyncWrite for Connection {
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = self.stream().poll_write_vectored(context, buffers);
-        self.written(context, false, &written);
+        self.has_written(&written);
+        self.send_written(context);
         self.bound_stall(context, written)
     }
 
