@@ -449,3 +449,63 @@ async fn a_consumer_is_looked_up_by_its_name_or_any_of_its_keys() {
     let told = inspect(&["--consumer", "carl"]);
     assert!(told.contains("Nothing is counted"), "{told}");
 }
+
+/// The table of `docs/upgrade.md`, line by line: what is said to stay or to begin anew is looked at here, by a client
+/// that has used one of nine.
+#[tokio::test]
+async fn a_new_configuration_keeps_the_counters_that_the_document_says_it_keeps() {
+    let policy = |name: &str, window: &str, rest: &str| {
+        format!(
+            "policies: [{{name: {name}, identifier: [header:x-api-key], limits: [9/{window}], {rest}}}]"
+        )
+    };
+    let consumers = list(&[("acme", "gold", &["K"])]);
+    let gold = "plans: {gold: [9/366d]}";
+    let before = policy("p", "366d", gold);
+    let identity =
+        |secret: &str| format!("identity: {{secret: {secret}, consumers: {{file: LIST}}}}\n");
+    let with = |rest: &str| policy("p", "366d", &format!("{gold}, {rest}"));
+    let stay = [
+        ("limit", policy("p", "366d", gold).replace("9/", "12/"), 10),
+        ("algorithm", with("algorithm: fixed_window"), 7),
+        ("plans", policy("p", "366d", "plans: {gold: [20/366d]}"), 18),
+        (
+            "overrides",
+            with("overrides: [{consumer: [acme], limits: [30/366d]}]"),
+            28,
+        ),
+        ("cost", with("cost: 3"), 5),
+        ("match", with("match: {path: [/]}"), 7),
+    ];
+    let anew = [
+        ("window", before.replace("366d", "365d"), 8),
+        ("name", policy("q", "366d", gold), 8),
+        (
+            "identifies",
+            before.replace("[header:x-api-key]", "[[header:x-api-key, client_ip]]"),
+            8,
+        ),
+    ];
+    let document = include_str!("../docs/upgrade.md");
+    for (line_ends, cases) in [("| stay |", &stay[..]), ("new ones", &anew[..])] {
+        let rows = document.lines().filter(|line| line.starts_with("| "));
+        let rows: String = rows.filter(|line| line.contains(line_ends)).collect();
+        for (what, after, remaining) in cases {
+            assert!(rows.contains(what), "{what} is not said: {rows}");
+            let setup = Setup::new(&format!("{}{before}", identity("s")), &consumers);
+            assert_eq!(setup.ask("K").await, (200, Some(8)));
+            setup
+                .reload(&format!("{}{after}", identity("s")), &consumers)
+                .await;
+            let applied = "slidegate_config_reloads_total{result=\"applied\"}";
+            assert_eq!(setup.app.metric(applied).await, 1.0, "{what}");
+            assert_eq!(setup.ask("K").await, (200, Some(*remaining)), "{what}");
+        }
+        for what in rows.split('`').skip(1).step_by(2) {
+            // Wants a restart: other counters from the start.
+            let apart = ["identity.secret", "store.namespace"].contains(&what);
+            let is_tried = cases.iter().any(|(name, ..)| *name == what);
+            assert!(is_tried || apart, "{what} is said, and tried by nobody");
+        }
+    }
+}

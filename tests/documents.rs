@@ -1,7 +1,9 @@
 //! What the documents say of the repository is so: links, places in documents and paths lead somewhere, and every metric
 //! and every alert is named. Their YAML blocks are the configuration's to check.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
+
+use crate::support::binary::output;
 
 const DOCUMENTS: [&str; 20] = [
     "README.md",
@@ -160,6 +162,110 @@ fn every_alert_is_named_as_severe_as_it_is() {
         let row = rows.next().unwrap_or_else(|| panic!("it lacks {name}"));
         assert!(row.ends_with(&format!("| {severity} |")), "{row}");
     }
+}
+
+/// What a reader is told to type is known to what reads it: commands with their options, targets, directories.
+#[test]
+fn every_command_that_is_shown_is_known() {
+    let (mut slidegate, mut make, mut kubectl) = (0, 0, 0);
+    let mut help = BTreeMap::new();
+    let makefile = text("Makefile");
+    for document in DOCUMENTS {
+        let text = text(document);
+        for command in commands(&text, "slidegate") {
+            let [name, rest @ ..] = &command[..] else {
+                continue;
+            };
+            let known = help.entry((*name).to_owned()).or_insert_with(|| {
+                let output = output(&[name, "--help"]);
+                assert!(output.status.success(), "{document}: slidegate {name}");
+                String::from_utf8(output.stdout).expect("text")
+            });
+            slidegate += 1;
+            let options = rest.iter().filter(|word| word.starts_with('-'));
+            for option in options.map(|word| word.trim_end_matches(',')) {
+                let is_known = known
+                    .split([' ', ',', '\n'])
+                    .any(|candidate| candidate == option);
+                assert!(is_known, "{document}: slidegate {name} {option}");
+            }
+        }
+        for command in commands(&text, "make") {
+            let Some(target) = command.first() else {
+                continue;
+            };
+            make += 1;
+            let begin = format!("{target}:");
+            let is_known = makefile.lines().any(|line| line.starts_with(&begin));
+            assert!(is_known, "{document}: make {target}");
+        }
+        for command in commands(&text, "kubectl") {
+            if let ["apply", "-k", directory] = command[..] {
+                kubectl += 1;
+                let file = root().join(directory).join("kustomization.yaml");
+                assert!(file.exists(), "{document}: {}", file.display());
+            }
+        }
+    }
+    assert!(
+        slidegate >= 10 && make >= 8 && kubectl >= 6,
+        "found {slidegate}, {make}, {kubectl}"
+    );
+}
+
+/// The words after the program's name, of each command in a block or in backticks: up to what a shell takes for itself,
+/// and without what is quoted.
+fn commands<'a>(document: &'a str, program: &str) -> Vec<Vec<&'a str>> {
+    let parts = document.split("```").enumerate();
+    let lines = parts.flat_map(|(place, part)| match place % 2 {
+        0 => part.split('`').skip(1).step_by(2).collect::<Vec<_>>(),
+        _ => part.lines().collect(),
+    });
+    let found = lines.filter_map(|line| {
+        let line = line.trim_start_matches("$ ");
+        let rest = line.strip_prefix(program)?;
+        let rest = rest.strip_prefix(' ')?;
+        let unquoted = rest.split('\'').step_by(2);
+        let words = unquoted.flat_map(str::split_whitespace);
+        let own = words.take_while(|word| !word.starts_with(['<', '>', '|', '#', '\\']));
+        Some(own.collect())
+    });
+    found.collect()
+}
+
+#[test]
+fn explain_answers_what_is_shown() {
+    let document = text("docs/observe.md");
+    let (_, shown) = document
+        .split_once("$ slidegate explain ")
+        .expect("it is shown");
+    let (command, shown) = shown.split_once('\n').expect("an answer follows");
+    assert_eq!(
+        command,
+        "--config config.yaml --request 'POST /login' -H 'X-API-Key: k' --from 203.0.113.7"
+    );
+    let config = root().join("config.yaml");
+    let output = output(&[
+        "explain",
+        "--config",
+        config.to_str().expect("text"),
+        "--request",
+        "POST /login",
+        "-H",
+        "X-API-Key: k",
+        "--from",
+        "203.0.113.7",
+    ]);
+    let told = String::from_utf8(output.stdout).expect("text");
+    let (shown, _) = shown.split_once("```").expect("a block ends");
+    let mut told = told.lines();
+    let mut found = 0;
+    for line in shown.lines().filter(|line| line.trim() != "…") {
+        found += 1;
+        // What stands for "…" is passed over.
+        assert!(told.any(|told| told == line), "{line}");
+    }
+    assert!(found >= 8, "found {found}");
 }
 
 fn text(document: &str) -> String {

@@ -49,6 +49,66 @@ fn the_renderings_are_what_kubectl_makes_of_the_manifests() {
     }
 }
 
+/// As `docs/sidecar.md` tells it: the Deployment and the Service are those of `k8s/sidecar`, the limits one's own.
+#[test]
+fn the_component_goes_before_an_app_by_the_lines_that_are_shown() {
+    let document = fs::read_to_string(root().join("docs/sidecar.md")).expect("a document");
+    let mut blocks = document.split("```yaml\n").skip(1);
+    let mut block = || {
+        let block = blocks.next().and_then(|block| block.split_once("```"));
+        block.expect("a block, and its end").0
+    };
+    let (shown, limits) = (block(), block());
+    assert!(limits.starts_with("# limits/kustomization.yaml\n"));
+    let readme = fs::read_to_string(root().join("README.md")).expect("a document");
+    let component = "components:\n  - ../slidegate/k8s/component\n";
+    assert!(shown.contains(component) && readme.contains(component));
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let (app, slidegate) = (folder.path().join("app"), folder.path().join("slidegate"));
+    let (component, replaced) = (slidegate.join("k8s/component"), app.join("limits"));
+    for path in [&component, &replaced] {
+        fs::create_dir_all(path).expect("a folder");
+    }
+    fs::write(app.join("kustomization.yaml"), shown).expect("written");
+    fs::write(replaced.join("kustomization.yaml"), limits).expect("written");
+    for name in ["deployment.yaml", "service.yaml"] {
+        fs::copy(root().join("k8s/sidecar").join(name), app.join(name)).expect("copied");
+    }
+    let own = "upstream: {address: \"127.0.0.1:3000\"}\npolicies: [{name: own, limits: [7/1m]}]\n";
+    fs::write(replaced.join("config.yaml"), own).expect("written");
+    for file in fs::read_dir(root().join("k8s/component")).expect("a folder") {
+        let file = file.expect("a file");
+        fs::copy(file.path(), component.join(file.file_name())).expect("copied");
+    }
+
+    let rendered = Command::new("kubectl").arg("kustomize").arg(&app).output();
+    // Components are known since kubectl 1.21.
+    let known = Command::new("kubectl")
+        .args(["kustomize", "k8s/sidecar"])
+        .current_dir(root())
+        .output();
+    if !known.is_ok_and(|output| output.status.success()) {
+        skip("no kubectl that knows components: nobody put the component before an app");
+        return;
+    }
+    let rendered = rendered.expect("it runs");
+    let told = String::from_utf8_lossy(&rendered.stderr);
+    assert!(rendered.status.success(), "{told}");
+    let documents = parsed(&String::from_utf8(rendered.stdout).expect("text")).expect("YAML");
+    let of_kind = |kind: &str| {
+        let mut found = documents.iter().filter(|document| document["kind"] == kind);
+        let one = found.next().expect(kind);
+        assert!(found.next().is_none(), "{kind}");
+        one
+    };
+    let proxy = &of_kind("Deployment")["spec"]["template"]["spec"]["initContainers"][0];
+    assert_eq!(proxy["name"], "slidegate");
+    assert_eq!(proxy["restartPolicy"], "Always");
+    assert_eq!(of_kind("ConfigMap")["data"]["config.yaml"], own);
+    assert_eq!(of_kind("Service")["spec"]["ports"][0]["targetPort"], "http");
+}
+
 /// Those of its own resources; what belongs to the operator is a custom one.
 #[test]
 fn kubernetes_knows_every_field_of_the_renderings() {
@@ -398,6 +458,13 @@ fn the_configuration_expects_as_many_replicas_as_there_are() {
     assert!(of_kind("edge", "Deployment")["spec"]["replicas"].is_null());
 }
 
+#[test]
+fn a_rollout_leaves_the_edge_with_no_fewer_pods_than_before() {
+    let deployment = of_kind("edge", "Deployment");
+    let update = &deployment["spec"]["strategy"]["rollingUpdate"];
+    assert_eq!(update["maxUnavailable"], 0);
+}
+
 /// A Redis without a password is for the proxies, and for nobody else.
 #[test]
 fn redis_lets_in_every_pod_with_a_proxy_and_no_other() {
@@ -472,6 +539,29 @@ fn the_image_is_built_by_the_pinned_toolchain_and_runs_as_the_user_of_the_manife
     ] {
         assert!(lines.contains(&line), "Dockerfile has no {line}");
     }
+}
+
+#[test]
+fn the_image_has_what_the_document_says_and_nothing_else() {
+    let dockerfile = fs::read_to_string(root().join("Dockerfile")).expect("Dockerfile");
+    let (_, last) = dockerfile.rsplit_once("\nFROM ").expect("two stages");
+    let base = last.lines().next().expect("a name");
+    let adding = ["RUN ", "COPY ", "ADD "];
+    let added: Vec<_> = last
+        .lines()
+        .filter(|line| adding.iter().any(|word| line.starts_with(word)))
+        .collect();
+    assert_eq!(
+        added,
+        [
+            "COPY --from=build /build/target/release/slidegate /usr/local/bin/slidegate",
+            "COPY config.yaml /etc/slidegate/config.yaml",
+        ]
+    );
+    let document = fs::read_to_string(root().join("docs/sidecar.md")).expect("a document");
+    let said = format!("Debian (`{base}`), the binary");
+    assert!(document.contains(&said), "{said}");
+    assert!(document.contains("`config.yaml` as `/etc/slidegate/config.yaml`"));
 }
 
 /// None but x86-64 is built here, so that nothing else would notice.

@@ -162,4 +162,20 @@ mod tests {
             assert!(!needs_restart(path), "{path}");
         }
     }
+
+    #[test]
+    fn the_document_names_what_needs_a_restart_and_nothing_else() {
+        let document = include_str!("../../docs/configuration.md");
+        let mut entries = document.split("\n- ");
+        let entry = entries.find(|entry| entry.contains("need a restart."));
+        let (settings, _) = entry
+            .and_then(|entry| entry.split_once("need a restart."))
+            .expect("it says so");
+        let mut named: Vec<_> = settings.split('`').skip(1).step_by(2).collect();
+        let at_once = AT_ONCE.map(|path| path.rsplit('.').next().expect("a name"));
+        let mut expected = [&AT_START[..], &at_once, &["tls"]].concat();
+        named.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(named, expected);
+    }
 }
