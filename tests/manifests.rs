@@ -64,49 +64,110 @@ fn the_component_goes_before_an_app_by_the_lines_that_are_shown() {
     let component = "components:\n  - ../slidegate/k8s/component\n";
     assert!(shown.contains(component) && readme.contains(component));
 
-    let folder = tempfile::tempdir().expect("a folder");
-    let (app, slidegate) = (folder.path().join("app"), folder.path().join("slidegate"));
-    let (component, replaced) = (slidegate.join("k8s/component"), app.join("limits"));
-    for path in [&component, &replaced] {
-        fs::create_dir_all(path).expect("a folder");
-    }
-    fs::write(app.join("kustomization.yaml"), shown).expect("written");
-    fs::write(replaced.join("kustomization.yaml"), limits).expect("written");
-    for name in ["deployment.yaml", "service.yaml"] {
-        fs::copy(root().join("k8s/sidecar").join(name), app.join(name)).expect("copied");
-    }
     let own = "upstream: {address: \"127.0.0.1:3000\"}\npolicies: [{name: own, limits: [7/1m]}]\n";
-    fs::write(replaced.join("config.yaml"), own).expect("written");
-    for file in fs::read_dir(root().join("k8s/component")).expect("a folder") {
-        let file = file.expect("a file");
-        fs::copy(file.path(), component.join(file.file_name())).expect("copied");
-    }
-
-    let rendered = Command::new("kubectl").arg("kustomize").arg(&app).output();
-    // Components are known since kubectl 1.21.
-    let known = Command::new("kubectl")
-        .args(["kustomize", "k8s/sidecar"])
-        .current_dir(root())
-        .output();
-    if !known.is_ok_and(|output| output.status.success()) {
+    let app = OwnApp::new(&[
+        ("limits/kustomization.yaml", limits),
+        ("limits/config.yaml", own),
+    ]);
+    let Some(documents) = app.rendered(shown) else {
         skip("no kubectl that knows components: nobody put the component before an app");
         return;
-    }
-    let rendered = rendered.expect("it runs");
-    let told = String::from_utf8_lossy(&rendered.stderr);
-    assert!(rendered.status.success(), "{told}");
-    let documents = parsed(&String::from_utf8(rendered.stdout).expect("text")).expect("YAML");
-    let of_kind = |kind: &str| {
-        let mut found = documents.iter().filter(|document| document["kind"] == kind);
-        let one = found.next().expect(kind);
-        assert!(found.next().is_none(), "{kind}");
-        one
     };
-    let proxy = &of_kind("Deployment")["spec"]["template"]["spec"]["initContainers"][0];
+    let spec = &one(&documents, "Deployment")["spec"]["template"]["spec"];
+    let [proxy, migration] = &spec["initContainers"].as_sequence().expect("two")[..] else {
+        panic!("{spec:?}");
+    };
     assert_eq!(proxy["name"], "slidegate");
     assert_eq!(proxy["restartPolicy"], "Always");
-    assert_eq!(of_kind("ConfigMap")["data"]["config.yaml"], own);
-    assert_eq!(of_kind("Service")["spec"]["ports"][0]["targetPort"], "http");
+    assert_eq!(migration["name"], "migration");
+    assert_eq!(one(&documents, "ConfigMap")["data"]["config.yaml"], own);
+    let service = one(&documents, "Service");
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], 8000);
+
+    // Before 1.29.
+    assert!(document.contains("name `../slidegate/k8s/as-container` after the component"));
+    let both = format!("{component}  - ../slidegate/k8s/as-container\n");
+    let documents = app.rendered(&shown.replace(component, &both));
+    let documents = documents.expect("as before");
+    let spec = &one(&documents, "Deployment")["spec"]["template"]["spec"];
+    let names = |kind: &str| -> Vec<_> {
+        let containers = spec[kind].as_sequence().expect("containers").iter();
+        containers
+            .map(|container| container["name"].as_str().expect("a name"))
+            .collect()
+    };
+    assert_eq!(names("containers"), ["slidegate", "app"]);
+    assert_eq!(names("initContainers"), ["migration"]);
+    let proxy = &spec["containers"][0];
+    assert!(proxy["restartPolicy"].is_null());
+    assert_eq!(proxy["ports"][0]["containerPort"], 8000);
+    assert_eq!(proxy["image"], "slidegate:0.1.0");
+}
+
+/// A folder with an app of somebody's own, that has a container for its start, and slidegate's repository beside it.
+struct OwnApp(tempfile::TempDir);
+
+impl OwnApp {
+    /// With more files of its own.
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let app = folder.path().join("app");
+        let deployment = fs::read_to_string(root().join("k8s/sidecar/deployment.yaml"));
+        let deployment = deployment.expect("a deployment").replace(
+            "      containers:\n",
+            "      initContainers: [{name: migration, image: migration}]\n      containers:\n",
+        );
+        let service = fs::read_to_string(root().join("k8s/sidecar/service.yaml"));
+        let service = service.expect("a service");
+        let own = [
+            ("deployment.yaml", &*deployment),
+            ("service.yaml", &*service),
+        ];
+        for (name, text) in own.iter().chain(files) {
+            let path = app.join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, text).expect("written");
+        }
+        let slidegate = folder.path().join("slidegate");
+        fs::create_dir(&slidegate).expect("a folder");
+        // kubectl follows no link out of a folder.
+        let copied = Command::new("cp")
+            .arg("-r")
+            .args([&root().join("k8s"), &slidegate])
+            .status();
+        assert!(copied.expect("cp runs").success());
+        Self(folder)
+    }
+
+    /// What kubectl makes of a kustomization of its; `None` where there is no kubectl that knows components.
+    fn rendered(&self, kustomization: &str) -> Option<Vec<Value>> {
+        let app = self.0.path().join("app");
+        fs::write(app.join("kustomization.yaml"), kustomization).expect("written");
+        let kubectl = |folder: &Path| {
+            Command::new("kubectl")
+                .arg("kustomize")
+                .arg(folder)
+                .output()
+        };
+        // They are known since kubectl 1.21.
+        let known = kubectl(&root().join("k8s/sidecar"));
+        if !known.is_ok_and(|output| output.status.success()) {
+            return None;
+        }
+        let rendered = kubectl(&app).expect("it runs");
+        let told = String::from_utf8_lossy(&rendered.stderr);
+        assert!(rendered.status.success(), "{told}");
+        let text = String::from_utf8(rendered.stdout).expect("text");
+        Some(parsed(&text).expect("YAML"))
+    }
+}
+
+/// The only document of this kind.
+fn one<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
+    let mut found = documents.iter().filter(|document| document["kind"] == kind);
+    let one = found.next().expect(kind);
+    assert!(found.next().is_none(), "{kind}");
+    one
 }
 
 /// Those of its own resources; what belongs to the operator is a custom one.
@@ -323,7 +384,7 @@ fn liveness_asks_for_the_process_and_readiness_for_the_proxy() {
             let text = |key: &str| get[key].as_str().unwrap_or_default().to_owned();
             (text("path"), text("port"))
         };
-        let expected = |path: &str| (path.to_owned(), "metrics".to_owned());
+        let expected = |path: &str| (path.to_owned(), "proxy-metrics".to_owned());
         assert_eq!(probe("startupProbe"), expected("/readyz"));
         assert_eq!(probe("readinessProbe"), expected("/readyz"));
         assert_eq!(probe("livenessProbe"), expected("/livez"));
@@ -331,7 +392,10 @@ fn liveness_asks_for_the_process_and_readiness_for_the_proxy() {
             let mut ports = sidecar["ports"].as_sequence().expect("ports").iter();
             ports.find(|port| port["name"] == name).expect(name)["containerPort"].as_u64()
         };
-        assert_eq!((port("http"), port("metrics")), (Some(8000), Some(9464)));
+        assert_eq!(
+            (port("proxy"), port("proxy-metrics")),
+            (Some(8000), Some(9464))
+        );
     }
 }
 
@@ -426,10 +490,15 @@ fn the_dashboard_and_the_rules_become_config_maps_that_grafana_and_prometheus_fi
 fn the_operator_scrapes_the_metrics_of_the_pods_with_slidegate() {
     let monitor = &documents(&root().join("k8s/monitoring/pod-monitor.yaml"))[0];
     let wanted = monitor["spec"]["selector"]["matchLabels"].as_mapping();
-    let deployment = of_kind("sidecar", "Deployment");
-    for (label, value) in wanted.expect("labels") {
+    let wanted = wanted.expect("labels");
+    for directory in ["sidecar", "sidecar-as-container", "edge"] {
+        let deployment = of_kind(directory, "Deployment");
         let labels = &deployment["spec"]["template"]["metadata"]["labels"];
-        assert_eq!(labels.get(label), Some(value));
+        for (label, value) in wanted {
+            assert_eq!(labels.get(label), Some(value), "{directory}");
+        }
+        // Of which the job is made.
+        assert!(labels["app.kubernetes.io/name"].is_string(), "{directory}");
     }
     let port = &monitor["spec"]["podMetricsEndpoints"][0]["port"];
     for sidecar in slidegates() {
@@ -501,9 +570,11 @@ fn clients_reach_the_proxy_s_port_by_their_own_address_at_the_edge() {
         for (label, value) in wanted.expect("labels") {
             assert_eq!(labels.get(label), Some(value), "{directory}");
         }
-        // By name: whichever container has it.
-        assert_eq!(
-            service["spec"]["ports"][0]["targetPort"], "http",
+        // Before Kubernetes 1.33 Services do not know the names of a native sidecar's ports.
+        let port = &service["spec"]["ports"][0]["targetPort"];
+        let is_regular = directory == "edge";
+        assert!(
+            *port == 8000 || is_regular && *port == "proxy",
             "{directory}"
         );
     }
