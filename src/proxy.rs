@@ -137,6 +137,8 @@ struct Way {
     turn: usize,
     /// Where it has been, the last one last.
     tried: SmallVec<[Arc<Member>; 2]>,
+    /// Whether it was sent again although an address may have had it.
+    is_repeated: bool,
     /// Whether what became of it there is counted.
     is_counted: bool,
 }
@@ -248,8 +250,8 @@ impl ProxyHttp for Gateway {
         error
     }
 
-    /// Sent again is only what may be sent twice: by a new connection where one that was kept did not take it, and
-    /// to another address, once, where a new one broke before there was an answer.
+    /// Sent again, once, is only what may be sent twice: where a connection that was kept did not take it, and to another
+    /// address where a new one broke before there was an answer.
     fn error_while_proxy(
         &self,
         _peer: &HttpPeer,
@@ -258,18 +260,24 @@ impl ProxyHttp for Gateway {
         state: &mut Self::CTX,
         client_reused: bool,
     ) -> Box<Error> {
+        let Some(way) = &mut state.way else {
+            error.set_retry(false);
+            return error;
+        };
         let may_be_repeated = session.req_header().method.is_idempotent()
-            && !session.as_ref().retry_buffer_truncated();
+            && !session.as_ref().retry_buffer_truncated()
+            && !way.is_repeated;
         let broke = *error.esource() == ErrorSource::Upstream && broke(error.etype());
-        match &state.way {
-            Some(way) if broke && !client_reused && !way.is_counted => {
-                way.failed();
-                let elsewhere = way.tried.len() == 1 && way.upstream.addresses() > 1;
-                error.set_retry(may_be_repeated && elsewhere);
-            }
-            _ if may_be_repeated => error.retry.decide_reuse(client_reused),
-            _ => error.set_retry(false),
+        if broke && !client_reused && !way.is_counted {
+            way.failed();
+            let elsewhere = way.tried.len() == 1 && way.upstream.addresses() > 1;
+            error.set_retry(may_be_repeated && elsewhere);
+        } else if may_be_repeated {
+            error.retry.decide_reuse(client_reused);
+        } else {
+            error.set_retry(false);
         }
+        way.is_repeated |= error.retry();
         error
     }
 
@@ -324,7 +332,7 @@ impl ProxyHttp for Gateway {
             session.set_keepalive(None);
         }
         if let Some(way) = &mut state.way {
-            way.answered(head.version)?;
+            way.answered(head, session.is_upgrade_req())?;
         }
         // An upstream is chosen as soon as the limiter has decided.
         let passed = state.upstream_chosen.take().map(clock::elapsed);
@@ -336,6 +344,9 @@ impl ProxyHttp for Gateway {
             state.rules.limiter.settle(verdict, head.status).await;
         }
         forward::response(&state.rules.forwarding, head)?;
+        if session.req_header().version < Version::HTTP_11 && forward::unchunk(head) {
+            session.set_keepalive(None);
+        }
         let passed = passed.unwrap_or_default();
         let (responder, asked) = (&state.rules.responder, state.asked(session));
         responder.annotate(&asked, state.verdict.as_ref(), passed, head)
@@ -452,6 +463,7 @@ impl Way {
             upstream: upstream.clone(),
             turn: upstream.turn(),
             tried: SmallVec::new(),
+            is_repeated: false,
             is_counted: false,
         }
     }
@@ -474,14 +486,20 @@ impl Way {
         }
     }
 
-    /// The head of an answer is there, in this version of HTTP.
+    /// The head of an answer is there; `upgrade` says whether another protocol was asked for.
     ///
     /// # Errors
-    /// If another version was asked for: what is configured is not fallen back from.
-    fn answered(&mut self, version: Version) -> pingora::Result<()> {
+    /// If it is in another version than what is configured, which is not fallen back from; and if it goes over to another
+    /// protocol unasked (RFC 9110, 7.8).
+    fn answered(&mut self, head: &ResponseHeader, upgrade: bool) -> pingora::Result<()> {
+        let version = head.version;
         if !self.upstream.expects(version) {
             let reason = format!("it speaks {version:?}, and is configured with http: 2");
             return Err(Error::explain(ErrorType::H2Error, reason).into_up());
+        }
+        if head.status == StatusCode::SWITCHING_PROTOCOLS && !upgrade {
+            let reason = "it answered 101, and was asked for no other protocol";
+            return Err(Error::explain(ErrorType::InvalidHTTPHeader, reason).into_up());
         }
         if let Some(member) = self.tried.last() {
             self.upstream.answered_at(member);

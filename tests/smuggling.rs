@@ -82,8 +82,18 @@ fn cases() -> Vec<(&'static str, String, Right)> {
         // Lengths.
         ("two lengths", with("Content-Length: 0", &length), Refused),
         (
+            "two lengths alike",
+            post("Content-Length: 4\r\nContent-Length: 4", "body"),
+            Answered,
+        ),
+        (
             "a list of lengths",
             post("Content-Length: 4, 5", "body"),
+            Refused,
+        ),
+        (
+            "a list of lengths alike",
+            post("Content-Length: 4, 4", "body"),
             Refused,
         ),
         (

@@ -50,15 +50,20 @@ fn on_cue(parts: &'static [&'static str]) -> (SocketAddr, mpsc::Sender<()>) {
 
 /// Reads until the end of a request's head, and says whether there was one.
 fn read_head(stream: &mut TcpStream) -> bool {
+    head(stream).is_some()
+}
+
+/// The same, as text.
+fn head(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
         match stream.read(&mut byte) {
             Ok(1) => head.push(byte[0]),
-            _ => return false,
+            _ => return None,
         }
     }
-    true
+    String::from_utf8(head).ok()
 }
 
 #[tokio::test]
@@ -180,6 +185,83 @@ async fn a_get_that_a_kept_connection_did_not_take_is_sent_by_a_new_one() {
         assert!(response.contains(&told), "charged once each: {response}");
     }
     assert_eq!(gets.load(Ordering::SeqCst), 3);
+}
+
+/// Whatever its connections were, and however many addresses there are.
+#[tokio::test]
+async fn what_was_sent_is_repeated_once_at_most() {
+    let gets = Arc::new(AtomicUsize::new(0));
+    let addresses = [(); 2].map(|()| {
+        let counted = gets.clone();
+        raw(move |mut stream| {
+            while let Some(head) = head(&mut stream) {
+                if head.starts_with("GET /dropped ") {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    return;
+                }
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                    .expect("bytes are sent");
+            }
+        })
+    });
+    let [one, other] = addresses.map(|address| address.to_string());
+    let app = App::start(&format!(
+        "upstream: {{addresses: [\"{one}\", \"{other}\"]}}\npolicies: [{{name: p, limits: [100/1m]}}]\n"
+    ));
+    // A kept connection to each.
+    let mut wire = Wire::open(app.proxy);
+    for _ in 0..2 {
+        let kept = wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").response();
+        assert!(kept.starts_with("HTTP/1.1 200 "), "{kept}");
+    }
+    let dropped = wire
+        .send(b"GET /dropped HTTP/1.1\r\nHost: x\r\n\r\n")
+        .response();
+    assert!(dropped.starts_with("HTTP/1.1 502 "), "{dropped}");
+    assert_eq!(gets.load(Ordering::SeqCst), 2);
+}
+
+/// It would be a tunnel that nobody asked for (RFC 9110, 7.8).
+#[tokio::test]
+async fn an_upstream_that_changes_the_protocol_unasked_is_502() {
+    let address = raw(|mut stream| {
+        read_head(&mut stream);
+        stream
+            .write_all(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nxyz",
+            )
+            .expect("bytes are sent");
+    });
+    let app = app(&address.to_string(), "");
+    let mut wire = Wire::open(app.proxy);
+    let response = wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").response();
+    assert!(response.starts_with("HTTP/1.1 502 "), "{response}");
+}
+
+/// A client of HTTP/1.0 would take the sizes of chunks for a part of the body (RFC 9112, 6.1).
+#[tokio::test]
+async fn a_client_of_http_1_0_gets_no_chunks() {
+    let answers = [
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc",
+    ];
+    for answer in answers {
+        let address = raw(move |mut stream| {
+            read_head(&mut stream);
+            stream.write_all(answer.as_bytes()).expect("bytes are sent");
+        });
+        let app = app(&address.to_string(), "");
+        for line in ["", "Connection: keep-alive\r\n"] {
+            let mut wire = Wire::open(app.proxy);
+            wire.send(format!("GET / HTTP/1.0\r\nHost: x\r\n{line}\r\n").as_bytes());
+            let told = wire.rest();
+            let (head, body) = told.split_once("\r\n\r\n").expect("a head");
+            assert!(!head.to_lowercase().contains("transfer-encoding"), "{head}");
+            assert!(head.to_lowercase().contains("connection: close"), "{head}");
+            assert_eq!(body, "abc");
+        }
+    }
 }
 
 #[tokio::test]

@@ -137,6 +137,12 @@ pub(super) fn response(
     Ok(())
 }
 
+/// Takes the chunks off a response to a client of HTTP/1.0, which knows none (RFC 9112, 6.1). Whether there were any: its body
+/// then ends with the connection.
+pub(super) fn unchunk(head: &mut ResponseHeader) -> bool {
+    head.remove_header(&header::TRANSFER_ENCODING).is_some()
+}
+
 /// Headers for whom the response is sent to over this connection: some always, and those that `Connection` names but
 /// for what says what the message is, or what comes after it.
 fn of_this_hop(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {

@@ -77,7 +77,12 @@ pub(super) fn is_tls(session: &Session) -> bool {
 
 /// The status of a request that goes no further, whoever sent it and wherever it would go.
 pub(super) fn is_at_fault(head: &RequestHeader, bounds: &RequestBounds) -> Option<StatusCode> {
-    if lacks_host(head) || names_no_host(head) || has_no_path(head) || is_coded(head) {
+    if lacks_host(head)
+        || names_no_host(head)
+        || has_no_path(head)
+        || is_coded(head)
+        || repeats_its_length(head)
+    {
         return Some(StatusCode::BAD_REQUEST);
     }
     let lines = head.headers.iter();
@@ -133,6 +138,14 @@ fn is_coded(head: &RequestHeader) -> bool {
     let mut codings = head.headers.get_all(header::TRANSFER_ENCODING).iter();
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
     codings.next().is_some_and(|first| !is_chunked(first)) || codings.next().is_some()
+}
+
+/// Whether the length of the body is told more than once, in several lines or in a list. Pingora has refused it if they
+/// differ, and hands it on as it came if they do not; RFC 9110, 8.6 has it refused, or told once.
+fn repeats_its_length(head: &RequestHeader) -> bool {
+    let mut lengths = head.headers.get_all(header::CONTENT_LENGTH).iter();
+    let first = lengths.next();
+    first.is_some_and(|first| first.as_bytes().contains(&b',')) || lengths.next().is_some()
 }
 
 /// Whether the target is none that a request to a proxy or a server has (RFC 9112, 3.2): a path, a whole URL, or
