@@ -15,7 +15,7 @@ use crate::support::certificates::Authority;
 fn load(folder: &Path, password: &str, ca: &str, certificate: &str, key: &str) -> String {
     let at = |name: &str| folder.join(name).display().to_string();
     let text = format!(
-        "store:\n  url: rediss://redis\n  password_file: {}\n  tls:\n    ca: {}\n    certificate: {}\n    \
+        "store:\n  url: rediss://app@redis\n  password_file: {}\n  tls:\n    ca: {}\n    certificate: {}\n    \
          key: {}\nupstream: {{address: app:3000}}\npolicies: [{{name: p, limits: [1/1s]}}]",
         at(password),
         at(ca),

@@ -58,7 +58,9 @@ fn agree(section: &Section<'_>, url: &RedisUrl, password: Option<&Password>) {
             Some(ONE_PASSWORD),
         );
     }
-    if password.is_none() && url.names_user() && !url.holds_password() {
+    // A file that can not be read is a fault of its own.
+    let lacks_password = password.is_none() && !section.has("password_file");
+    if lacks_password && url.names_user() && !url.holds_password() {
         section.conflict("url", "names a user and has no password", Some(NO_PASSWORD));
     }
     if section.has("tls") && !url.is_tls() {
