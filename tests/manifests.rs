@@ -507,6 +507,36 @@ fn the_operator_scrapes_the_metrics_of_the_pods_with_slidegate() {
     }
 }
 
+/// However slowly clients read: docs/listeners.md tells what a connection of such a one takes.
+#[test]
+fn the_memory_of_a_pod_has_room_for_all_connections() {
+    for (directory, config) in [("sidecar", "component"), ("edge", "edge")] {
+        let config = root().join("k8s").join(config).join("config.yaml");
+        let config = Config::load(&config, &|_| Some("a secret".to_owned())).expect("accepted");
+        // Of the proxy by itself, and of the store behind failure_mode local.
+        let needed = 125.0 + 1.3 * config.server.census.connections as f64;
+        let pod = pods().into_iter().find(|pod| pod.file == directory);
+        let pod = pod.expect(directory);
+        for sidecar in pod
+            .containers()
+            .into_iter()
+            .filter(|of| of["name"] == "slidegate")
+        {
+            let limit = sidecar["resources"]["limits"]["memory"]
+                .as_str()
+                .expect("a limit");
+            let (number, unit) = limit.split_at(limit.len() - 2);
+            let unit = match unit {
+                "Mi" => 1.048_576,
+                "Gi" => 1_073.741_824,
+                _ => panic!("{limit}"),
+            };
+            let megabytes = number.parse::<f64>().expect("a number") * unit;
+            assert!(needed <= megabytes, "{directory}: {needed} MB of {limit}");
+        }
+    }
+}
+
 /// While Redis is away each proxy enforces its share, which is to be of as many as there are, or at least are.
 #[test]
 fn the_configuration_expects_as_many_replicas_as_there_are() {
