@@ -129,6 +129,10 @@ pub(super) enum ClientError {
         #[from]
         error: StoreError,
     },
+    #[error(
+        "{0}\n  hint: what Redis holds of the client may be deleted or not; try again, which does no harm"
+    )]
+    HalfForgotten(StoreError),
     #[error("the system grants no more resources: {0}")]
     Resources(io::Error),
     #[error("writing the result: {0}")]
@@ -159,11 +163,28 @@ pub(super) enum KeyError {
 }
 
 impl ClientError {
+    /// Of a deletion that the store did not confirm.
+    fn of_forgetting(error: StoreError) -> Self {
+        match error {
+            StoreError::Timeout | StoreError::Io(_) | StoreError::Reply(_) => {
+                Self::HalfForgotten(error)
+            }
+            StoreError::Disconnected
+            | StoreError::Overloaded
+            | StoreError::Refused(_)
+            | StoreError::WindowTurned => error.into(),
+        }
+    }
+
     /// Whether what was asked for cannot be, whatever the world is like.
     pub(super) fn is_usage(&self) -> bool {
         match self {
             Self::Config(_) | Self::Usage(_) | Self::Key(_) | Self::Identifier => true,
-            Self::InMemory | Self::Store { .. } | Self::Resources(_) | Self::Output(_) => false,
+            Self::InMemory
+            | Self::Store { .. }
+            | Self::HalfForgotten(_)
+            | Self::Resources(_)
+            | Self::Output(_) => false,
         }
     }
 }
@@ -224,7 +245,7 @@ impl OneClient {
     /// Deletes what the store holds of it.
     pub(super) async fn forget(&self) -> Result<(), ClientError> {
         let ask = || held::forget(&self.limiter, &self.policies, self.identifier);
-        Ok(patiently(ask).await?)
+        patiently(ask).await.map_err(ClientError::of_forgetting)
     }
 }
 
@@ -385,7 +406,11 @@ fn hint(error: &StoreError) -> &'static str {
         StoreError::Refused(_) => {
             "docs/redis.md and lua/README.md list the rights that its user needs"
         }
-        _ => "nothing was charged; try again",
+        StoreError::Overloaded
+        | StoreError::Timeout
+        | StoreError::Io(_)
+        | StoreError::Reply(_)
+        | StoreError::WindowTurned => "nothing was charged; try again",
     }
 }
 
@@ -405,3 +430,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Between two looks whether there is a connection.
 const PAUSE: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deletion_that_may_have_been_done_is_not_told_as_none() {
+        let told = |error| ClientError::of_forgetting(error).to_string();
+        let lost = [
+            StoreError::Timeout,
+            StoreError::Io(String::new()),
+            StoreError::Reply(String::new()),
+        ];
+        for error in lost {
+            let told = told(error);
+            assert!(told.contains("may be deleted or not"), "{told}");
+            assert!(!told.contains("nothing was"), "{told}");
+        }
+        assert!(told(StoreError::Disconnected).contains("the lines above say where"));
+    }
+}
