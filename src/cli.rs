@@ -20,7 +20,11 @@ mod report;
 mod run;
 mod schema;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -137,7 +141,8 @@ impl Cli {
     /// Carries out the command; what failed is told on standard error.
     pub fn execute(self) -> ExitCode {
         self.command.execute().unwrap_or_else(|error| {
-            eprintln!("{error}");
+            // Nobody may be there to read it, and the exit code tells too.
+            drop(writeln!(io::stderr(), "{error}"));
             error.exit_code()
         })
     }

@@ -372,13 +372,20 @@ impl ProxyHttp for Gateway {
                 can_reuse_downstream: false,
             };
         };
+        // An answer that has begun can not become another one: it is cut off.
+        let written = session.response_written();
+        let is_cut_off = written.is_some_and(|head| is_final(head.status));
         if status.is_server_error() {
-            self.failures.add(match &state.way {
+            let failure = match &state.way {
                 Some(way) => {
                     let at = way.tried.last().map(|member| &**member);
                     way.upstream.failure(at, status, error)
                 }
                 None => upstream::Failure::before_any(status, error),
+            };
+            self.failures.add(match is_cut_off {
+                true => failure.cut_off(),
+                false => failure,
             });
         }
         self.metrics.refused(status);
@@ -391,9 +398,6 @@ impl ProxyHttp for Gateway {
             .unwrap_or_default();
         let (responder, asked) = (&state.rules.responder, state.asked(session));
         let answer = responder.fail(&asked, status, state.verdict.as_ref(), passed);
-        // An answer that has begun can not become another one: it is cut off.
-        let written = session.response_written();
-        let is_cut_off = written.is_some_and(|head| is_final(head.status));
         if !is_cut_off && let Err(error) = request::answer_last(session, answer).await {
             tracing::debug!(%error, "The client left before its error was sent.");
         }

@@ -248,13 +248,18 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// Operators, Prometheus and probes: the defaults, told to nobody.
+    /// Operators, Prometheus and probes: the defaults, told to nobody, and few of them, since what they hold is no
+    /// longer there for clients.
     pub fn of_operators() -> Self {
+        let settings = CensusSettings {
+            connections: 256,
+            connections_per_address: 64,
+        };
         let networks = IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX);
         let rule = ClientRule::default();
         Self {
             bounds: Bounds::default(),
-            census: Arc::new(Census::new(CensusSettings::default(), networks, rule, None)),
+            census: Arc::new(Census::new(settings, networks, rule, None)),
         }
     }
 }

@@ -404,6 +404,16 @@ fn who_is_counted_by_several_sources_together_is_found_by_hash_and_not_by_key() 
 }
 
 #[test]
+fn an_address_of_a_group_names_the_group_as_an_identifier_too() {
+    let server = RedisServer::start();
+    for option in ["--identifier", "--address"] {
+        let arguments = ["--json", option, "2001:db8::7"];
+        let held = json(&ask("inspect", &shared(&server), &arguments, b""));
+        assert_eq!(held["identifier"], "2001:db8::", "{option}");
+    }
+}
+
+#[test]
 fn an_identifier_that_begins_with_a_hyphen_is_taken_as_any_other() {
     let server = RedisServer::start();
     let identifier = "-XBrtHW74zXSe_4a6AolUw";

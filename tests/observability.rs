@@ -374,6 +374,36 @@ async fn broken_clients_and_failing_upstreams_write_no_more_than_ten_lines_a_sec
 }
 
 /// The fields of the lines with this message.
+/// Who holds connections there takes descriptors that clients need.
+#[tokio::test]
+async fn what_operators_read_has_a_bound_of_connections_of_its_own() {
+    let upstream = Upstream::start();
+    let yaml = format!(
+        "upstream: {{address: \"{}\"}}\npolicies: [{{name: p, limits: [9/1m]}}]\n",
+        upstream.address
+    );
+    let app = App::start(&yaml);
+    for address in [app.metrics, app.admin] {
+        let held: Vec<_> = (0..64)
+            .map(|_| {
+                let mut wire = Wire::open(address);
+                wire.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n");
+                wire
+            })
+            .collect();
+        eventually("one more is closed", async || {
+            let request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+            Wire::open(address).send(request).rest().is_empty()
+        })
+        .await;
+        drop(held);
+    }
+    assert_eq!(
+        reqwest::get(app.url("/")).await.expect("served").status(),
+        200
+    );
+}
+
 fn lines_of(log: &str, message: &str) -> Vec<Value> {
     let lines = log.lines();
     let lines = lines.map(|line| serde_json::from_str::<Value>(line).expect("JSON"));

@@ -81,6 +81,21 @@ fn a_file_that_the_configuration_names_and_that_is_not_there_is_told_by_run_and_
     }
 }
 
+/// Standard error may be full, or closed.
+#[test]
+fn faults_that_can_not_be_told_are_no_panic() {
+    let config = file("upstream: nowhere\n");
+    for redirection in ["2>/dev/full", "2>&-"] {
+        let status = std::process::Command::new("bash")
+            .args(["-c", &format!("exec \"$@\" {redirection}"), "bash"])
+            .arg(env!("CARGO_BIN_EXE_slidegate"))
+            .args(["check", "--config", text(config.path())])
+            .status();
+        let code = status.expect("bash runs").code();
+        assert_eq!(code, Some(2), "{redirection}");
+    }
+}
+
 #[test]
 fn a_configuration_that_is_not_there_is_told_by_its_name() {
     let output = binary::output(&["run", "--config", "/nowhere/config.yaml"]);

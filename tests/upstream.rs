@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use crate::support::{app::App, redis::eventually, upstream::Upstream, wire::Wire};
+use crate::support::{app::App, binary::Binary, redis::eventually, upstream::Upstream, wire::Wire};
 
 fn app(upstream: &str, more: &str) -> App {
     App::start(&format!(
@@ -220,6 +220,38 @@ async fn what_was_sent_is_repeated_once_at_most() {
         .response();
     assert!(dropped.starts_with("HTTP/1.1 502 "), "{dropped}");
     assert_eq!(gets.load(Ordering::SeqCst), 2);
+}
+
+/// What its head holds is its client's.
+#[tokio::test]
+async fn the_log_holds_nothing_of_a_head_that_is_none_and_tells_a_cut_answer_as_one() {
+    let answers = [
+        (
+            "HTTP/1.1 200 OK\r\nSet-Cookie: sid=HUNTER2\r\nbad header\r\n\r\n",
+            "the upstream did not answer it",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHUNTER2",
+            "the upstream began it and did not end it",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nHUNTER2\r\n",
+            "the upstream began it and did not end it",
+        ),
+    ];
+    for (answer, expected) in answers {
+        let address = raw(move |mut stream| {
+            read_head(&mut stream);
+            stream.write_all(answer.as_bytes()).expect("bytes are sent");
+        });
+        let binary = Binary::start(&format!(
+            "upstream: {{address: \"{address}\"}}\npolicies: [{{name: p, limits: [9/1m]}}]\n"
+        ));
+        let mut wire = Wire::open(binary.proxy);
+        wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").rest();
+        eventually("it is told", async || binary.log().contains(expected)).await;
+        assert!(!binary.log().contains("HUNTER2"), "{}", binary.log());
+    }
 }
 
 /// It would be a tunnel that nobody asked for (RFC 9110, 7.8).

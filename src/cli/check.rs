@@ -1,5 +1,5 @@
 //! `slidegate check`: whether a configuration is accepted, and what it means. Starts nothing, connects
-//! to nothing, and never prints a secret.
+//! to nothing, and prints no secret: of headers that are matched by their values the names alone.
 
 use std::{
     io::{self, Write},

@@ -322,11 +322,14 @@ impl Who {
             let identifier = text
                 .parse()
                 .map_err(|ParseIdentifierError| ClientError::Identifier)?;
-            let given = match identifier {
-                Identifier::Hash(_) => Given::Hash,
-                Identifier::Address(_) | Identifier::Unix => Given::Address,
-            };
-            return Ok((identifier, given));
+            return Ok(match identifier {
+                Identifier::Hash(_) => (identifier, Given::Hash),
+                Identifier::Unix => (identifier, Given::Address),
+                // One of an IPv6 group stands for the group.
+                Identifier::Address(address) => {
+                    (hasher.client(Client::Address(address)), Given::Address)
+                }
+            });
         }
         let key = given_key(self.key_file.as_deref(), hasher)?;
         Ok(match config.consumers.with_key(key) {

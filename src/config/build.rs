@@ -57,7 +57,9 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
     let policies = policies?;
     let upstreams = upstreams?;
     let audited = audit.as_ref().is_some_and(Option::is_some);
-    let warnings = warnings::of(&policies, apply, &lists, &store, &identity, audited);
+    let log = log?;
+    let mut warnings = warnings::of(&policies, apply, &lists, &store, &identity, audited);
+    warnings.extend(warnings::about_the_log(&log.level));
     Some(Config {
         server,
         requests,
@@ -83,7 +85,7 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         consumers_settings: identity.consumers,
         consumers_named: identity.named.into_inner(),
         consumers: Consumers::default(),
-        log: log?,
+        log,
         access_log: access_log?,
         warnings,
         files: Vec::new(),

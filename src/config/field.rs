@@ -185,9 +185,10 @@ impl<'a> Field<'a> {
         let secret = !substituted.files.is_empty();
         self.reading.note_files(substituted.files);
         let hidden = secret || matches!(shown, Shown::No) || has_userinfo(&text);
+        let visible = tell(&text);
         let told = match hidden {
             true => Told::Secret,
-            false => Told::Text(tell(&text).into()),
+            false => Told::Text(visible.as_str().into()),
         };
         self.reading.value(&self.path, &text, told);
         match parse(&text).map_err(Rejected::from) {
@@ -195,8 +196,8 @@ impl<'a> Field<'a> {
             Err(rejected) => {
                 let found = match text == *written {
                     _ if hidden => "a value (not shown, it may hold a secret)".to_owned(),
-                    true => quoted(&text),
-                    false => format!("{} from {}", quoted(&text), quoted(written)),
+                    true => quoted(&visible),
+                    false => format!("{} from {}", quoted(&visible), quoted(&tell(written))),
                 };
                 let told = text.len() >= TELLING && rejected.accepted.contains(&*text);
                 let accepted = match secret && told {

@@ -63,6 +63,67 @@ config.yaml: ok
     );
 }
 
+/// It may be what lets a request in; `GET /config` hides it too.
+#[test]
+fn the_value_of_a_header_is_told_by_nobody() {
+    let policy = |headers: &str| {
+        format!(
+            "upstream: {{address: \"127.0.0.1:9\"}}\n\
+             policies: [{{name: p, limits: [1/1s], match: {{header: [{headers}]}}}}]\n"
+        )
+    };
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let told = |headers: &str| {
+        std::fs::write(file.path(), policy(headers)).expect("written");
+        let mut out = Vec::new();
+        let checked = check(file.path(), &env, &mut out);
+        let faults = checked.err().map(|error| error.to_string());
+        String::from_utf8(out).expect("text") + &faults.unwrap_or_default()
+    };
+    for (headers, expected) in [
+        ("x-token=HUNTER2, x-debug", "header x-token=***, x-debug"),
+        (
+            "x-token=HUNTER2, x-token=HUNTER2",
+            "\"x-token=***\"; each stands once",
+        ),
+        (
+            "x-token, x-token=HUNTER2",
+            "has no effect: x-token covers it",
+        ),
+        (
+            "x-token=HUNTER2, x-token",
+            "covers x-token=***, which then has no effect",
+        ),
+        ("\"x-token= HUNTER2\"", "\"x-token=***\""),
+        ("host=HUNTER2", "\"host=***\""),
+    ] {
+        let told = told(headers);
+        assert!(told.contains(expected), "{told}");
+        assert!(!told.contains("HUNTER2"), "{told}");
+    }
+}
+
+#[test]
+fn lines_of_pingora_are_warned_of() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    for (level, is_warned_of) in [
+        ("info,pingora_core=error", true),
+        ("pingora_proxy=trace", true),
+        ("trace", false),
+        ("info,pingora_core=off", false),
+    ] {
+        let yaml = format!(
+            "upstream: {{address: \"127.0.0.1:9\"}}\nlog: {{level: \"{level}\"}}\n\
+             policies: [{{name: p, limits: [1/1s]}}]\n"
+        );
+        std::fs::write(file.path(), yaml).expect("written");
+        let mut out = Vec::new();
+        check(file.path(), &env, &mut out).expect("accepted");
+        let told = String::from_utf8(out).expect("text");
+        assert_eq!(told.contains("warning: log.level"), is_warned_of, "{told}");
+    }
+}
+
 #[test]
 fn check_prints_nothing_of_a_faulty_configuration_and_returns_its_faults() {
     let mut out = Vec::new();

@@ -75,6 +75,19 @@ fn about_everybody(lists: &Lists, store: &Store, identity: &Identity) -> Vec<Str
     warnings
 }
 
+/// The lines of a library that tells what it could not read, as it came.
+pub fn about_the_log(level: &str) -> Option<String> {
+    let mut directives = level
+        .split(',')
+        .filter_map(|directive| directive.split_once('='));
+    let names_pingora = |(target, level): (&str, &str)| {
+        target.trim().starts_with("pingora") && !level.trim().eq_ignore_ascii_case("off")
+    };
+    directives
+        .any(names_pingora)
+        .then(|| LINES_OF_PINGORA.to_owned())
+}
+
 /// A method that nobody registered is more likely a slip than one that clients use.
 fn unregistered(policy: &str, method: &str) -> Option<String> {
     if METHODS.contains(&method) {
@@ -186,6 +199,9 @@ const ALL_EXEMPT: &str =
 
 const ALL_BLOCKED: &str =
     "block.client_ip holds every IPv4 or every IPv6 address: each of these is answered 403";
+
+const LINES_OF_PINGORA: &str = "log.level: lines of pingora have no bound and hold whole heads of requests, API keys and tokens \
+                                among them; leave it out where others read the log";
 
 const FIXED_KEY: &str = "identity.secret is not set: a fixed key is used, so whoever reads Redis can \
      guess API keys offline; set the same secret on every proxy that shares the Redis";

@@ -13,6 +13,8 @@ pub struct Failure {
     address: Box<str>,
     /// What the client was answered.
     status: StatusCode,
+    /// Whether that had begun, and the upstream did not end it.
+    is_cut_off: bool,
     /// What sort of error it was.
     kind: ErrorType,
     /// All that is known of it.
@@ -30,11 +32,33 @@ impl Failure {
             upstream: upstream.into(),
             address: address.into(),
             status,
+            is_cut_off: false,
             kind: error.etype().clone(),
-            error: error.to_string().into(),
+            error: described(error).into(),
+        }
+    }
+
+    /// Of one whose answer had begun, and ended before its end.
+    pub(in crate::proxy) fn cut_off(self) -> Self {
+        Self {
+            is_cut_off: true,
+            ..self
         }
     }
 }
+
+/// What is known of an error, within bounds: of a head that is none Pingora tells every byte, the cookies and keys in it too.
+fn described(error: &Error) -> String {
+    if matches!(error.etype(), ErrorType::InvalidHTTPHeader) {
+        return format!("{} {}", error.esource().as_str(), error.etype().as_str());
+    }
+    let mut text = error.to_string();
+    text.truncate(text.floor_char_boundary(LONGEST));
+    text
+}
+
+/// The most of an error that is told, in bytes.
+const LONGEST: usize = 1_000;
 
 impl Event for Failure {
     fn topic(&self) -> &str {
@@ -43,7 +67,8 @@ impl Event for Failure {
 
     /// Details such as a descriptor's number differ each time.
     fn is_like(&self, other: &Self) -> bool {
-        self.upstream == other.upstream && self.status == other.status && self.kind == other.kind
+        let what = |of: &Self| (of.status, of.is_cut_off);
+        self.upstream == other.upstream && what(self) == what(other) && self.kind == other.kind
     }
 
     /// Where to look, and what to do.
@@ -52,10 +77,17 @@ impl Event for Failure {
             upstream,
             address,
             status,
+            is_cut_off,
             error,
             ..
         } = self;
+        // What the client was answered is then the upstream's.
+        let answered = (!is_cut_off).then(|| status.as_u16());
         let (address, what) = match *status {
+            _ if *is_cut_off => (
+                Some(&**address),
+                "A response was cut off: the upstream began it and did not end it.",
+            ),
             StatusCode::BAD_GATEWAY => (
                 Some(&**address),
                 "A request failed: the upstream did not answer it. Does it run, and does its address name it?",
@@ -69,7 +101,7 @@ impl Event for Failure {
         tracing::warn!(
             upstream,
             address,
-            status = status.as_u16(),
+            status = answered,
             error,
             more,
             suppressed,
