@@ -29,11 +29,12 @@ pub fn agree(text: &str, tree: &Node) -> Result<(), Fault> {
     read.map_err(|error| fault(text, &error, Problem::Ambiguous, Some(hint.to_owned())))
 }
 
-/// serde_yaml ends a line at characters of Unicode too, where no editor does: so its own lines are not told.
+/// serde_yaml ends a line at characters of Unicode too, where no editor does: so its own lines are not told. Of a text that
+/// it takes for several it tells no place at all: that is the beginning.
 fn fault(text: &str, error: &serde_yaml::Error, problem: Problem, hint: Option<String>) -> Fault {
-    let location = error.location();
+    let index = error.location().map_or(0, |location| location.index());
     Fault {
-        place: location.map(|location| tree::place_of(text, location.index())),
+        place: Some(tree::place_of(text, index)),
         path: Path::default(),
         problem,
         hint,
