@@ -321,7 +321,7 @@ impl Pod {
     /// The status that a probe of the manifest meets.
     async fn probe(&self, name: &str) -> Option<u16> {
         let probe = &sidecar()[name]["httpGet"];
-        assert_eq!(probe["port"], "metrics");
+        assert_eq!(probe["port"], "proxy-metrics");
         self.observed(probe["path"].as_str().expect("a path"))
             .await
             .0
@@ -329,7 +329,7 @@ impl Pod {
 
     /// A path at the port for metrics, which the kubelet and Prometheus reach from outside.
     async fn observed(&self, path: &str) -> (Option<u16>, String) {
-        let port = port("metrics");
+        let port = port("proxy-metrics");
         match reqwest::get(format!("http://{POD}:{port}{path}")).await {
             Ok(response) => {
                 let status = response.status().as_u16();
@@ -456,7 +456,7 @@ async fn get(path: String) -> (u16, String) {
 }
 
 fn url(path: &str) -> String {
-    format!("http://{POD}:{}{path}", port("http"))
+    format!("http://{POD}:{}{path}", port("proxy"))
 }
 
 /// The configuration of the ConfigMap, with limits that nobody here reaches.
