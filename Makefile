@@ -1,6 +1,6 @@
 # What a recipe can not say in a line or two is a script under scripts/.
 
-.PHONY: help run test lint soak fuzz package image userland
+.PHONY: help run test lint soak bench fuzz package image userland
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -14,7 +14,7 @@ run: ## Build and start slidegate; UPSTREAM=host:port and REDIS_URL=redis://host
 test: export PATH := $(PATH):/usr/sbin:/sbin
 test: ## Run every test
 	@scripts/require.sh cargo cmake cc curl nginx openssl redis-server \
-		unshare nsenter setpriv mount ip iptables dnsmasq h2load prometheus promtool python3 node
+		unshare nsenter setpriv mount ip iptables dnsmasq h2load prometheus promtool python3 node strace
 	@scripts/timed.sh cargo test --locked
 
 lint: export RUSTDOCFLAGS := -D warnings
@@ -43,6 +43,12 @@ soak: export QUICK := $(QUICK)
 soak: fuzz ## Fuzz, then measure bounds in ms and MB on real servers, see docs/soak.md; QUICK=1 takes 5 minutes
 	@scripts/require.sh cargo cmake cc nginx redis-server
 	@scripts/timed.sh cargo bench --locked --bench soak
+
+bench: export PATH := $(PATH):/usr/sbin:/sbin
+bench: export QUICK := $(QUICK)
+bench: ## Measure the speed as ratios to Pingora alone and to peers, see docs/bench.md; 15 minutes, QUICK=1 takes 3
+	@scripts/require.sh cargo cmake cc nginx redis-server wrk haproxy taskset strip
+	@scripts/timed.sh cargo bench --locked --bench speed
 
 fuzz: export SECONDS_EACH ?= $(if $(QUICK),30,600)
 fuzz: ## Look for inputs that break what must hold for any, see CONTRIBUTING.md; SECONDS_EACH=600 or QUICK=1 (30)

@@ -15,18 +15,23 @@ mod counting;
 mod crowd;
 #[path = "soak/load.rs"]
 mod load;
-#[path = "soak/report.rs"]
+#[expect(dead_code, reason = "`make bench` uses more of it")]
+#[path = "common/report.rs"]
 mod report;
 #[path = "soak/scenarios.rs"]
 mod scenarios;
 #[path = "soak/script.rs"]
 mod script;
+#[path = "soak/slow_readers.rs"]
+mod slow_readers;
 #[path = "soak/slowloris.rs"]
 mod slowloris;
 #[path = "soak/support.rs"]
 mod support;
-#[path = "soak/system.rs"]
+#[path = "common/system.rs"]
 mod system;
+#[path = "common/take.rs"]
+mod take;
 
 use std::{env, path::Path, process::ExitCode};
 

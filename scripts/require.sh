@@ -26,7 +26,7 @@ package() {
     node) echo nodejs ;;
     promtool) echo prometheus ;;
     strip) echo binutils ;;
-    nsenter | setpriv | unshare) echo util-linux ;;
+    nsenter | setpriv | taskset | unshare) echo util-linux ;;
     *) echo "$1" ;;
     esac
 }

@@ -57,6 +57,7 @@ mod smuggling;
 mod startup;
 mod store_conformance;
 mod support;
+mod syscalls;
 mod upstream;
 mod upstream_h2;
 mod upstream_network;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     load::{Answers, Load, Plan},
-    report::{Bound, Report},
+    report::{Bound, Report, median},
     scenarios::{Scale, mix},
     support::binary::Binary,
     system::processor,
@@ -117,12 +117,6 @@ pub fn spent<T>(process: u32, work: impl FnOnce() -> T) -> (Duration, T) {
 /// How many were not answered 200.
 pub fn others(answers: &Answers) -> f64 {
     (answers.count() - answers.with(200..201)) as f64
-}
-
-/// The middle one.
-pub fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Who asks.

@@ -11,8 +11,8 @@ use slidegate::{
 };
 
 use super::{
-    compare::{ask, median, others, spent},
-    report::{Bound, Report},
+    compare::{ask, others, spent},
+    report::{Bound, Report, median},
     scenarios::Scale,
     support::{binary::Binary, nginx::Nginx},
 };

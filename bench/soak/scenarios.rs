@@ -21,6 +21,7 @@ use super::{
     load::{Answers, Load, Plan},
     report::{Bound, Report, millis},
     script::script,
+    slow_readers::slow_readers,
     slowloris::slowloris,
     support::{
         binary::Binary,
@@ -39,7 +40,7 @@ use super::{
 
 type Scenario = fn(&Scale, &mut Report);
 
-pub const ALL: [(&str, Scenario); 13] = [
+pub const ALL: [(&str, Scenario); 14] = [
     ("kill", kill),
     ("stop", stop),
     ("fail-over", fail_over),
@@ -52,6 +53,7 @@ pub const ALL: [(&str, Scenario); 13] = [
     ("counting", counting),
     ("bodies", bodies),
     ("slowloris", slowloris),
+    ("slow-readers", slow_readers),
     ("flat", flat),
 ];
 

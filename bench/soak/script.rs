@@ -4,11 +4,12 @@ use redis::{Cmd, Connection};
 use slidegate::clock::Clock;
 
 use super::{
-    compare::{CLIENTS, median, spent},
-    report::{Bound, Report},
+    compare::{CLIENTS, spent},
+    report::{Bound, Report, median},
     scenarios::{Scale, mix},
     support::redis::RedisServer,
     system::info,
+    take::{self, TAKE},
 };
 
 /// Four scripts with the same keys and arguments, by turns.
@@ -16,7 +17,7 @@ pub fn script(scale: &Scale, report: &mut Report) {
     let server = RedisServer::start();
     let mut client = server.client();
     let store = info(&server, "server", "process_id:") as u32;
-    let [nothing, take] = ["return 1", TAKE].map(|text| load(text, &mut client));
+    let [nothing, take] = ["return 1", TAKE].map(|text| take::load(text, &mut client));
     let subjects = [
         ("EVALSHA of `return 1`", &nothing, Audit::Off),
         ("take", &take, Audit::Off),
@@ -85,11 +86,6 @@ fn call(script: &str, policy: usize, audit: Audit, identifier: u64, number: u64)
     call
 }
 
-fn load(text: &str, client: &mut Connection) -> String {
-    let loaded = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(client);
-    loaded.expect("it compiles")
-}
-
 /// Whether the call has an audited identifier.
 #[derive(Clone, Copy)]
 enum Audit {
@@ -98,14 +94,6 @@ enum Audit {
     OfAnother,
     On,
 }
-
-/// As the proxy joins it.
-const TAKE: &str = concat!(
-    include_str!("../../lua/counter.lua"),
-    include_str!("../../lua/sliding_window_counter.lua"),
-    include_str!("../../lua/log.lua"),
-    include_str!("../../lua/take.lua"),
-);
 
 /// The largest that can be audited, in a window that does not turn.
 const QUOTA: &str = "10000";

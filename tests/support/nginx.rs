@@ -20,7 +20,7 @@ const PROGRAM: &str = "nginx";
 /// An nginx that answers every request with a small body; killed when dropped.
 pub struct Nginx {
     pub address: SocketAddr,
-    process: Child,
+    pub process: Child,
     directory: TempDir,
 }
 

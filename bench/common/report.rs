@@ -16,6 +16,10 @@ pub struct Report {
 pub enum Bound {
     AtMost(f64),
     AtLeast(f64),
+    /// At least so much, but for the part that runs of the same thing differ by.
+    AboutAtLeast(f64),
+    /// At most so much, but for that part.
+    AboutAtMost(f64),
     Exactly(f64),
     /// Only told.
     None,
@@ -26,6 +30,8 @@ impl Bound {
         match self {
             Self::AtMost(bound) => value <= bound,
             Self::AtLeast(bound) => value >= bound,
+            Self::AboutAtLeast(bound) => value >= bound * (1.0 - NOISE),
+            Self::AboutAtMost(bound) => value <= bound * (1.0 + NOISE),
             Self::Exactly(bound) => value == bound,
             Self::None => true,
         }
@@ -35,8 +41,8 @@ impl Bound {
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AtMost(bound) => write!(f, "<= {bound}"),
-            Self::AtLeast(bound) => write!(f, ">= {bound}"),
+            Self::AtMost(bound) | Self::AboutAtMost(bound) => write!(f, "<= {bound}"),
+            Self::AtLeast(bound) | Self::AboutAtLeast(bound) => write!(f, ">= {bound}"),
             Self::Exactly(bound) => write!(f, "= {bound}"),
             Self::None => f.write_str("-"),
         }
@@ -104,3 +110,12 @@ fn load_average() -> f64 {
 pub fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1_000.0
 }
+
+/// The middle one.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// What ratios of one run to the next differ by on a machine that has nothing else to do.
+const NOISE: f64 = 0.03;
