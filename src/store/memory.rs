@@ -1,8 +1,9 @@
 //! Counters in this process: sharded, bounded, expiring.
 //!
-//! One counter per identifier, limit and window number, just as in Redis, so that both stores decide alike
-//! by construction. Nothing here is shared with another process, and nothing survives this one.
+//! One counter per identifier, limit and window number, or one log per identifier and limit, just as in Redis, so that
+//! both stores decide alike by construction. Nothing here is shared with another process, and nothing survives this one.
 
+mod logs;
 mod shard;
 
 use std::hash::{BuildHasher, RandomState};
@@ -22,7 +23,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySettings {
     /// The most counters it keeps, rounded up to a multiple of 64; at the cap the oldest go first. One identifier under one limit has up
-    /// to two. Default 1,000,000: about 100 MB when full.
+    /// to two, or a log, which counts as one and one more for every four moments in it. Default 1,000,000: about 100 MB when full.
     pub max_counters: usize,
 }
 
@@ -47,7 +48,7 @@ impl MemoryStore {
         }
     }
 
-    /// How many counters it holds, expired ones that nothing has pushed out included.
+    /// How many counters it holds, logs by their size, expired ones that nothing has pushed out included.
     pub fn counters(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
@@ -64,7 +65,7 @@ impl MemoryStore {
     pub fn give_back(&self, charged: &[GiveBack<'_>]) {
         for unit in charged {
             let mut shard = self.shards[self.shard_of(unit.demand.identifier)].lock();
-            shard.give_back(&unit.demand, unit.window_number());
+            shard.give_back(&unit.demand, unit.charged_at);
         }
     }
 
@@ -106,6 +107,11 @@ impl MemoryStore {
                     shards.of(*place).charge(demand, now, lifetime);
                     decision.charged = true;
                 }
+            }
+        }
+        for ((demand, place), decision) in group.iter().zip(&places).zip(&mut decisions) {
+            if demand.algorithm.keeps_a_log() {
+                decision.leaving = shards.of(*place).leaving(demand, decision);
             }
         }
         decisions
