@@ -391,3 +391,51 @@ async fn clients_are_told_of_a_log_what_it_counts_in_memory_and_in_redis() {
         assert_eq!(app.ask("/back", &[]).await, (200, Some(7)));
     }
 }
+
+#[tokio::test]
+async fn a_flood_on_a_log_is_denied_without_calls_and_told_the_same_wait() {
+    let server = RedisServer::start();
+    let (app, _upstream) = App::with_upstream(&format!(
+        "store: {{url: \"{}\", budget: 10s, denial_cache: 60s}}\n\
+         policies: [{{name: p, algorithm: sliding_log, limits: [2/1h]}}]\n",
+        server.url()
+    ));
+    app.store_decides().await;
+    for expected in [200, 200, 429, 429, 429] {
+        let response = reqwest::get(app.url("/")).await.expect("a response");
+        assert_eq!(response.status(), expected);
+        let wait = response.headers().get("retry-after");
+        let wait = wait.map(|wait| wait.to_str().ok()?.parse::<u32>().ok());
+        let is_right = match wait {
+            Some(wait) => wait.is_some_and(|wait| (3_500..=3_600).contains(&wait)),
+            None => expected == 200,
+        };
+        assert!(is_right, "{wait:?}");
+    }
+    for (by, denied) in [("store", 1.0), ("denial_cache", 2.0)] {
+        let series = format!(
+            "slidegate_decisions_total{{decided_by=\"{by}\",decision=\"deny\",mode=\"enforce\",plan=\"\",policy=\"p\"}}"
+        );
+        app.metric_becomes(&series, denied).await;
+    }
+}
+
+#[tokio::test]
+async fn an_audit_leaves_a_log_alone() {
+    let server = RedisServer::start();
+    let (app, _upstream) = App::with_upstream(&format!(
+        "store: {{url: \"{}\", budget: 10s}}\naudit: {{sample: 1}}\n\
+         policies: [{{name: p, algorithm: sliding_log, limits: [2/1h]}}, {{name: q, limits: [9/1h]}}]\n",
+        server.url()
+    ));
+    app.store_decides().await;
+    assert_eq!(app.ask("/", &[]).await.0, 200);
+    let judged = |policy: &str| {
+        format!("slidegate_audit_decisions_total{{outcome=\"correct\",policy=\"{policy}\"}}")
+    };
+    app.metric_becomes(&judged("q"), 1.0).await;
+    assert_eq!(app.metric(&judged("p")).await, 0.0);
+    let kept = keys(&mut server.client());
+    let audits = kept.iter().filter(|key| key.ends_with(":log"));
+    assert_eq!(audits.count(), 1, "{kept:?}");
+}

@@ -67,7 +67,7 @@ impl Algorithm {
         match self {
             Self::SlidingWindowCounter => sliding_window_counter::counts_later(counts, windows),
             Self::FixedWindow => fixed_window::counts_later(counts, windows),
-            // Units leave at any time.
+            // Units leave at any time: when, is told with the decision.
             Self::SlidingLog => None,
         }
     }
