@@ -103,8 +103,8 @@ impl Log {
         let place = (quota + 1).checked_sub(cost.units());
         let request = place.filter(|_| !allowed);
         Leaving {
-            request: request.map_or(0, |place| self.from_newest(place)),
-            unit: self.from_newest(quota.min(self.units)),
+            request: request.map_or(0, |place| self.nth_newest(place)),
+            unit: self.nth_newest(quota.min(self.units)),
         }
     }
 
@@ -124,7 +124,7 @@ impl Log {
     }
 
     /// The moment of the unit in this place, counted from the newest and from 1; 0 without one.
-    fn from_newest(&self, place: u64) -> u64 {
+    fn nth_newest(&self, place: u64) -> u64 {
         // From the other end, where those are that somebody waits for.
         let Some(mut older) = self.units.checked_sub(place).filter(|_| place > 0) else {
             return 0;
