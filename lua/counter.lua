@@ -5,7 +5,7 @@
 
 local call, try = redis.call, redis.pcall
 local tonumber, type = tonumber, type
-local find, match, format = string.find, string.match, string.format
+local find, match, sub, format = string.find, string.match, string.sub, string.format
 local floor, max, min = math.floor, math.max, math.min
 
 -- Doubles hold every integer below this.
@@ -33,3 +33,6 @@ end
 
 -- By the name of an algorithm: whether it admits a cost beside these counts. Arithmetic only.
 local rules = {}
+-- By the name of one that counts by no counter, but by a key of its own: `read`, `charge` and `leaving`. Only in calls
+-- with a log.
+local own = {}

@@ -1,22 +1,35 @@
--- The log of an identifier that is audited: the units admitted in the trailing window, each with its moment.
--- A sorted set, one member for each unit, scored by the moment; README.md is the contract.
+-- Logs: units, each with its moment, in a sorted set, one member for each, scored by the moment. And those of
+-- identifiers that are audited, which stand beside counters; README.md is the contract.
 
--- A member that is no unit. Its score is a moment: of all after it, the log has every unit.
+-- Two values each, and a Lua function takes fewer than 8,000.
+local UNITS_AT_ONCE = 1000
+-- In the log of an audited identifier, a member that is no unit. Its score is a moment: of all after it, the log has
+-- every unit.
 local SINCE = 'since'
 -- Two more are named by a window's number, and remember what its counter held: their score is so far below this,
 -- and so below all moments.
 local NONE = -1
--- Two values each, and a Lua function takes fewer than 8,000.
-local UNITS_AT_ONCE = 1000
 
--- Whether the call has such an identifier: else none of this is made.
-local audited = ARGV[2] == 'audit'
-local fault, read_log, add_to_log
+-- Whether the call has a log, of an audited identifier or of an algorithm: else none of this is made.
+local with_logs = ARGV[2] == 'logs'
+local fault, add_units, read_log, add_to_log
 
-if audited then
+if with_logs then
   -- The text of what pcall caught.
   function fault(caught)
     return type(caught) == 'table' and caught.err or tostring(caught)
+  end
+
+  -- Adds units with the serials after `serial` up to `last`.
+  function add_units(key, moment, serial, last, name)
+    while serial < last do
+      local members = {}
+      for place = 1, 2 * min(UNITS_AT_ONCE, last - serial), 2 do
+        serial = serial + 1
+        members[place], members[place + 1] = moment, format(name, moment, serial)
+      end
+      call('ZADD', key, unpack(members))
+    end
   end
 
   -- What the log of the window of this number tells at `moment`, beside its counters: `since`, the moment after
@@ -57,14 +70,6 @@ if audited then
     end
     -- The serials of a moment have no gap: what is given back are the highest.
     local serial = call('ZCOUNT', key, moment, moment) - (since == moment and 1 or 0)
-    local last = serial + units
-    while serial < last do
-      local members = {}
-      for place = 1, 2 * min(UNITS_AT_ONCE, last - serial), 2 do
-        serial = serial + 1
-        members[place], members[place + 1] = moment, format('%.0f-%06d', moment, serial)
-      end
-      call('ZADD', key, unpack(members))
-    end
+    add_units(key, moment, serial, serial + units, '%.0f-%06d')
   end
 end

@@ -3,8 +3,8 @@
 
 local DENIED, ADMITTED, OTHER_WINDOW = 0, 1, 2
 local DAY = 86400
-local FIELDS = audited and 7 or 6
-local HAS_EXACT, UNKNOWN = 2, -1
+local FIELDS = with_logs and 7 or 6
+local HAS_EXACT, IS_LOG, UNKNOWN = 2, 4, -1
 
 -- Once: it runs on within a script, and one call is one moment.
 local now = tonumber(ARGV[1])
@@ -21,8 +21,8 @@ local seconds = floor(now / 1000)
 
 -- `reply` is complete up to `filled`; the next group starts at KEYS[key] and ARGV[arg].
 local reply, filled = { now }, 1
--- What logs tell, by their place in KEYS.
-local logs = audited and {}
+-- What was read of logs, by their place in KEYS.
+local logs = with_logs and {}
 local key, arg, last = 1, 3, #ARGV
 
 while arg <= last do
@@ -32,6 +32,8 @@ while arg <= last do
 
   -- Decide: the decisions go where they belong if the group is decided, after its status.
   local k, a, place = key, arg, filled + 1
+  -- The logs that decide, in this group.
+  local deciding = with_logs and {}
   for _ = 1, demands do
     local rule, action = rules[ARGV[a]], ARGV[a + 1]
     local quota, window, cost = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
@@ -39,39 +41,55 @@ while arg <= last do
     if window > DAY then
       moment, length = seconds, window
     end
-    local elapsed = moment % length
-    if (moment - elapsed) / length ~= tonumber(ARGV[a + 5]) then
-      status = OTHER_WINDOW
-      break
-    end
+    local allowed
 
-    local current, unread = count(KEYS[k])
-    local previous = 0
-    if current then
-      previous, unread = count(KEYS[k + 1])
-    end
-    if unread then
-      status = unread
-      break
-    end
-    local allowed = rule(current, previous, quota, length, elapsed, cost)
-    if action == 'charge' then
-      if current + cost >= EXACT then
+    if rule then
+      local elapsed = moment % length
+      if (moment - elapsed) / length ~= tonumber(ARGV[a + 5]) then
+        status = OTHER_WINDOW
+        break
+      end
+      local current, unread = count(KEYS[k])
+      local previous = 0
+      if current then
+        previous, unread = count(KEYS[k + 1])
+      end
+      if unread then
+        status = unread
+        break
+      end
+      allowed = rule(current, previous, quota, length, elapsed, cost)
+      if action == 'charge' and current + cost >= EXACT then
         status = 'ERR the counter would pass 2^53 units'
         break
       end
-    elseif not allowed then
+      reply[place + 1], reply[place + 2], reply[place + 3] = allowed and 1 or 0, current, previous
+      if with_logs and ARGV[a + 6] == 'audit' then
+        local done, log = pcall(read_log, KEYS[k + 2], moment, length, ARGV[a + 5], current, previous)
+        logs[k + 2] = done and log
+        reply[place + 1] = reply[place + 1] + HAS_EXACT
+        reply[place + 4] = done and (log.exact or UNKNOWN) or fault(log)
+        k, place = k + 1, place + 1
+      end
+      k, place = k + 2, place + 3
+    else
+      rule = own[ARGV[a]]
+      local done, log = pcall(rule.read, KEYS[k], moment, length, quota, cost)
+      if not done then
+        status = fault(log)
+        break
+      end
+      allowed = log.allowed
+      reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] =
+        (allowed and 1 or 0) + IS_LOG, log.units, 0, 0
+      log.rule, log.place, logs[k] = rule, place, log
+      deciding[#deciding + 1] = log
+      k, place = k + 1, place + 4
+    end
+    if not allowed and action ~= 'charge' then
       status = DENIED
     end
-    reply[place + 1], reply[place + 2], reply[place + 3] = allowed and 1 or 0, current, previous
-    if audited and ARGV[a + 6] == 'audit' then
-      local done, log = pcall(read_log, KEYS[k + 2], moment, length, ARGV[a + 5], current, previous)
-      logs[k + 2] = done and log
-      reply[place + 1] = reply[place + 1] + HAS_EXACT
-      reply[place + 4] = done and (log.exact or UNKNOWN) or fault(log)
-      k, place = k + 1, place + 1
-    end
-    k, a, place = k + 2, a + FIELDS, place + 3
+    a = a + FIELDS
   end
   local filled_by_decisions = place
 
@@ -79,8 +97,19 @@ while arg <= last do
   if status == ADMITTED then
     k, a, place = key, arg, filled + 1
     for _ = 1, demands do
-      local is_audited = audited and ARGV[a + 6] == 'audit'
-      if ARGV[a + 1] ~= 'peek' then
+      local kind, charges = with_logs and ARGV[a + 6], ARGV[a + 1] ~= 'peek'
+      if kind == 'log' then
+        local log = logs[k]
+        local done, why = true, nil
+        if charges then
+          done, why = pcall(log.rule.charge, log, expire, format('%.0f', expiry_base + expiry_scale * ARGV[a + 3]))
+        end
+        if not done then
+          status = fault(why)
+          break
+        end
+        k, place = k - 1, place + 1
+      elseif charges then
         local cost, done = ARGV[a + 4], nil
         if reply[place + 2] == 0 then
           local expiry = format('%.0f', expiry_base + expiry_scale * ARGV[a + 3])
@@ -95,7 +124,7 @@ while arg <= last do
           status = done.err
           break
         end
-        if is_audited then
+        if kind == 'audit' then
           local log, added, why = logs[k + 2], false, nil
           if log then
             added, why = pcall(add_to_log, log, tonumber(cost), 2 * ARGV[a + 2],
@@ -108,10 +137,16 @@ while arg <= last do
           end
         end
       end
-      if is_audited then
+      if kind == 'audit' then
         k, place = k + 1, place + 1
       end
       k, a, place = k + 2, a + FIELDS, place + 3
+    end
+  end
+
+  if deciding and (status == ADMITTED or status == DENIED) then
+    for _, log in ipairs(deciding) do
+      reply[log.place + 3], reply[log.place + 4] = log.rule.leaving(log)
     end
   end
 
@@ -120,8 +155,9 @@ while arg <= last do
   if status == ADMITTED or status == DENIED then
     filled = filled_by_decisions
   end
-  for demand = 1, audited and demands or 0 do
-    key = key + (ARGV[arg + FIELDS * demand - 1] == 'audit' and 1 or 0)
+  for demand = 1, with_logs and demands or 0 do
+    local kind = ARGV[arg + FIELDS * demand - 1]
+    key = key + (kind == 'audit' and 1 or kind == 'log' and -1 or 0)
   end
   key, arg = key + 2 * demands, arg + FIELDS * demands
 end

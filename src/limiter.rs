@@ -36,7 +36,7 @@ use crate::{
     clock::{self, Clock},
     metrics::{DecidedBy, Metrics, PolicyCounts, PolicyMetrics},
     policy::{Asked, AuditSample, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
-    ratelimit::{Decision, Limit},
+    ratelimit::{Algorithm, Decision, Limit},
     store::{
         Action, At, Demand, Group, GroupReply, MAX_AUDITED_QUOTA, MemoryStore, Store, StoreError,
     },
@@ -467,7 +467,7 @@ impl Limiter {
                     (Intent::Take, Charge::AtRequest { .. }) => Action::Take,
                     (Intent::Take, Charge::AtResponse { .. }) | (Intent::Peek, _) => Action::Peek,
                 },
-                audited: audited && can_be_audited(named.limit),
+                audited: audited && can_be_audited(named.algorithm, named.limit),
             })
         });
         demands.collect()
@@ -476,7 +476,8 @@ impl Limiter {
     /// Whether decisions on this identifier by any of this policy's limits are compared with an exact log.
     fn has_a_log(&self, asked: &Asked) -> bool {
         let mut limits = self.policies.limits(asked).iter();
-        limits.any(|named| can_be_audited(named.limit)) && self.audits(asked.identifier)
+        limits.any(|named| can_be_audited(named.algorithm, named.limit))
+            && self.audits(asked.identifier)
     }
 
     /// Whether decisions on this identifier, by limits that can be audited, are compared with an exact log.
@@ -570,7 +571,8 @@ impl Limiter {
     }
 }
 
-/// Whether a log of what this limit admits is of use, and small enough. A ban is right whatever was admitted.
-fn can_be_audited(limit: Limit) -> bool {
-    (1..=MAX_AUDITED_QUOTA).contains(&limit.quota())
+/// Whether a log of what this limit admits is of use, and small enough. A ban is right whatever was admitted, and what
+/// is decided by a log could only be compared with itself.
+fn can_be_audited(algorithm: Algorithm, limit: Limit) -> bool {
+    !algorithm.keeps_a_log() && (1..=MAX_AUDITED_QUOTA).contains(&limit.quota())
 }

@@ -10,7 +10,7 @@
 //! - **cost**: the units one request takes.
 //! - **decision**: allowed or denied, with everything a client may be told about it.
 //!
-//! [`decide`] is the specification; the scripts in `lua/` are tested against it. What a counter is
+//! [`decide`], and [`Log`] where units are kept one by one, are the specification; the scripts in `lua/` are tested against it. What a counter is
 //! stored in, and what a decision looks like in HTTP, is deliberately absent.
 
 mod algorithm;
@@ -20,7 +20,7 @@ mod limit;
 mod timestamp;
 mod window;
 
-pub use algorithm::{Algorithm, Counts};
+pub use algorithm::{Algorithm, Counts, Leaving, Log};
 pub use cost::{Cost, ParseCostError};
 pub use decision::{Decision, Judgement, Wait, decide};
 pub use limit::{Limit, ParseLimitError};

@@ -467,7 +467,7 @@ async fn a_new_configuration_keeps_the_counters_that_the_document_says_it_keeps(
     let with = |rest: &str| policy("p", "366d", &format!("{gold}, {rest}"));
     let stay = [
         ("limit", policy("p", "366d", gold).replace("9/", "12/"), 10),
-        ("algorithm", with("algorithm: fixed_window"), 7),
+        ("another algorithm", with("algorithm: fixed_window"), 7),
         ("plans", policy("p", "366d", "plans: {gold: [20/366d]}"), 18),
         (
             "overrides",
@@ -479,6 +479,7 @@ async fn a_new_configuration_keeps_the_counters_that_the_document_says_it_keeps(
     ];
     let anew = [
         ("window", before.replace("366d", "365d"), 8),
+        ("sliding_log", with("algorithm: sliding_log"), 8),
         ("name", policy("q", "366d", gold), 8),
         (
             "identifies",

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use slidegate::{
     policy::Identifier,
-    ratelimit::{Algorithm, Counts, Decision, Judgement, Timestamp, decide},
+    ratelimit::{Algorithm, Counts, Decision, Judgement, Leaving, Timestamp, decide},
     store::{Action, At, Demand, GiveBack, Group, MAX_AUDITED_QUOTA},
 };
 use smallvec::SmallVec;
@@ -122,8 +122,15 @@ impl Run {
             _ => u32::MAX - self.random.below(3) as u32,
         };
         let mut demand = costing(units, demand(policy, who, self.random.one_of(&LIMITS)));
-        demand.algorithm = self.random.one_of(&Algorithm::ALL);
-        demand.audited = who != 0 && demand.limit.quota() <= MAX_AUDITED_QUOTA;
+        // Who is audited is counted; a log is compared with no other.
+        let quota = demand.limit.quota();
+        let can_be = |one: &Algorithm| {
+            one.max_quota().is_none_or(|largest| quota <= largest)
+                && !(one.keeps_a_log() && who != 0)
+        };
+        let algorithms: Vec<_> = Algorithm::ALL.into_iter().filter(can_be).collect();
+        demand.algorithm = self.random.one_of(&algorithms);
+        demand.audited = who != 0 && quota <= MAX_AUDITED_QUOTA;
         match self.random.below(8) {
             0 => peek(demand),
             1 => charge(demand),
@@ -150,8 +157,16 @@ impl Run {
         let demand = self.demand();
         let back = self.random.below(2) * demand.limit.window().seconds() * 1000;
         let some_time = Timestamp::from_millis(self.now.as_millis().saturating_sub(back));
-        let log = self.model.logs.get(&counter(&demand));
-        let charged = log.and_then(|log| log.charged.last().copied());
+        let charged = match demand.algorithm.keeps_a_log() {
+            true => {
+                let log = self.model.exact.get(&counter(&demand));
+                log.and_then(|log| log.charged.last().copied())
+            }
+            false => {
+                let log = self.model.logs.get(&counter(&demand));
+                log.and_then(|log| log.charged.last().copied())
+            }
+        };
         vec![GiveBack {
             demand,
             charged_at: match self.random.below(3) {
@@ -174,6 +189,69 @@ fn counter(demand: &Demand<'static>) -> Counter {
 struct Model {
     counters: HashMap<(Counter, u64), u64>,
     logs: HashMap<Counter, Log>,
+    exact: HashMap<Counter, ExactLog>,
+}
+
+/// What `sliding_log` decides by: the moments of the units that it has, in order.
+#[derive(Default)]
+struct ExactLog {
+    units: Vec<u64>,
+    /// When something was charged.
+    charged: Vec<Timestamp>,
+}
+
+impl ExactLog {
+    /// How many count, when those that do not are gone.
+    fn count(&mut self, demand: &Demand<'_>, now: Timestamp) -> u64 {
+        let from = from(demand, now);
+        self.units.retain(|unit| i128::from(*unit) > from);
+        self.units.len() as u64
+    }
+
+    /// Keeps the newest of twice the quota, as far as older ones or these can make room.
+    fn add(&mut self, demand: &Demand<'_>, now: Timestamp) {
+        let moment = demand.limit.window().moment_of(now);
+        let most = usize::try_from(2 * demand.limit.quota()).expect("small");
+        let cost = usize::try_from(demand.cost.units()).expect("64 bits");
+        let newer = self.units.iter().filter(|unit| **unit >= moment).count();
+        let added = cost.min(most.saturating_sub(newer));
+        let at = self.units.len() - self.units.iter().filter(|unit| **unit > moment).count();
+        self.units.splice(at..at, vec![moment; added]);
+        let mut over = self.units.len().saturating_sub(most);
+        self.units.retain(|unit| {
+            let goes = *unit < moment && over > 0;
+            over -= usize::from(goes);
+            !goes
+        });
+        self.charged.push(now);
+    }
+
+    fn give_back(&mut self, moment: u64, mut units: u64) {
+        self.units.retain(|unit| {
+            let goes = *unit == moment && units > 0;
+            units -= u64::from(goes);
+            !goes
+        });
+    }
+
+    /// By trying: the moment of the last unit that must leave until so many fit.
+    fn leaves(&self, units: u64, quota: u64) -> u64 {
+        let has_room = |gone: &usize| (self.units.len() - gone) as u64 + units <= quota;
+        let gone = (0..=self.units.len()).find(has_room).unwrap_or(0);
+        gone.checked_sub(1).map_or(0, |last| self.units[last])
+    }
+
+    fn leaving(&self, decision: &Decision) -> Leaving {
+        let (quota, has) = (decision.limit.quota(), self.units.len() as u64);
+        let request = match decision.allowed {
+            true => 0,
+            false => self.leaves(decision.cost.units(), quota),
+        };
+        Leaving {
+            request,
+            unit: self.leaves(quota.saturating_sub(has) + 1, quota),
+        }
+    }
 }
 
 /// What was admitted of an audited identifier.
@@ -281,9 +359,17 @@ impl Model {
         let mut decisions: SmallVec<[Decision; 2]> = group
             .iter()
             .map(|demand| {
-                let counts = Counts {
-                    current: self.count(demand, Some(number(demand))),
-                    previous: self.count(demand, number(demand).checked_sub(1)),
+                let counts = if demand.algorithm.keeps_a_log() {
+                    let log = self.exact.entry(counter(demand)).or_default();
+                    Counts {
+                        current: log.count(demand, now),
+                        previous: 0,
+                    }
+                } else {
+                    Counts {
+                        current: self.count(demand, Some(number(demand))),
+                        previous: self.count(demand, number(demand).checked_sub(1)),
+                    }
                 };
                 let mut decision = decide(demand.algorithm, demand.limit, counts, demand.cost, now);
                 if demand.audited {
@@ -299,7 +385,13 @@ impl Model {
             .any(|(demand, decision)| demand.action != Action::Charge && !decision.allowed);
         for (demand, decision) in group.iter().zip(&mut decisions) {
             decision.charged = !stopped && demand.action != Action::Peek;
-            if decision.charged {
+            if demand.algorithm.keeps_a_log() {
+                let log = self.exact.entry(counter(demand)).or_default();
+                if decision.charged {
+                    log.add(demand, now);
+                }
+                decision.leaving = log.leaving(decision);
+            } else if decision.charged {
                 let key = (counter(demand), number(demand));
                 *self.counters.entry(key).or_default() += demand.cost.units();
                 if demand.audited {
@@ -314,6 +406,12 @@ impl Model {
     fn give_back(&mut self, charged: &[GiveBack<'static>]) {
         for GiveBack { demand, charged_at } in charged {
             let window = demand.limit.window();
+            if demand.algorithm.keeps_a_log() {
+                if let Some(log) = self.exact.get_mut(&counter(demand)) {
+                    log.give_back(window.moment_of(*charged_at), demand.cost.units());
+                }
+                continue;
+            }
             let number = window.position(*charged_at).number;
             let mut taken = 0;
             if let Some(units) = self.counters.get_mut(&(counter(demand), number)) {
@@ -336,6 +434,7 @@ impl Model {
             self.counters.remove(&(counter(demand), number));
         }
         self.logs.remove(&counter(demand));
+        self.exact.remove(&counter(demand));
     }
 }
 
@@ -348,6 +447,9 @@ struct Seen {
     beyond_exact: u32,
     decided_by_previous: u32,
     spared_by_a_fixed_window: u32,
+    logged: u32,
+    denied_by_a_log: u32,
+    beyond_the_quota_of_a_log: u32,
     compared: u32,
     false_allows: u32,
     false_denials: u32,
@@ -368,7 +470,13 @@ impl Seen {
                 u32::from(!decision.allowed && counts.current + decision.cost.units() <= full);
             let sliding = Algorithm::SlidingWindowCounter;
             let as_sliding = decide(sliding, decision.limit, counts, decision.cost, decision.now);
-            self.spared_by_a_fixed_window += u32::from(decision.allowed && !as_sliding.allowed);
+            let is_log = decision.algorithm.keeps_a_log();
+            let is_fixed = decision.algorithm == Algorithm::FixedWindow;
+            self.spared_by_a_fixed_window +=
+                u32::from(is_fixed && decision.allowed && !as_sliding.allowed);
+            self.logged += u32::from(is_log && decision.charged);
+            self.denied_by_a_log += u32::from(is_log && decision.leaving.request > 0);
+            self.beyond_the_quota_of_a_log += u32::from(is_log && counts.current > full);
             assert!(decision.remaining() <= full);
             self.compared += u32::from(decision.exact.is_some());
             self.not_compared += u32::from(decision.exact.is_none());
@@ -386,6 +494,9 @@ impl Seen {
             beyond_exact,
             decided_by_previous,
             spared_by_a_fixed_window,
+            logged,
+            denied_by_a_log,
+            beyond_the_quota_of_a_log,
             compared,
             false_allows,
             false_denials,
@@ -398,6 +509,9 @@ impl Seen {
             beyond_exact,
             decided_by_previous,
             spared_by_a_fixed_window,
+            logged,
+            denied_by_a_log,
+            beyond_the_quota_of_a_log,
             compared,
             false_allows,
             false_denials,

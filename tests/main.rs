@@ -53,6 +53,7 @@ mod reload;
 mod renewals;
 mod responses;
 mod shutdown;
+mod sliding_log;
 mod smuggling;
 mod startup;
 mod store_conformance;

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slidegate::ratelimit::{Algorithm, Cost, Counts, Decision, Limit, Timestamp, Wait, decide};
+use slidegate::ratelimit::{
+    Algorithm, Cost, Counts, Decision, Limit, Log, Timestamp, Wait, decide,
+};
 
 /// Small enough that a test can walk every unit of it, large enough to be interesting.
 #[derive(Clone, Debug)]
@@ -45,7 +47,7 @@ fn cases() -> impl Strategy<Value = Case> {
         let count = prop_oneof![0..=quota, 0..=2 * quota + 3];
         let elapsed_ms = prop_oneof![Just(0u64), Just(seconds * 1000 - 1), 0..seconds * 1000];
         (
-            proptest::sample::select(Algorithm::ALL.to_vec()),
+            proptest::sample::select(by_windows()),
             count.clone(),
             count,
             1..=u32::try_from(quota + 2).expect("small"),
@@ -63,6 +65,12 @@ fn cases() -> impl Strategy<Value = Case> {
     })
 }
 
+/// Those of two counters.
+fn by_windows() -> Vec<Algorithm> {
+    let algorithms = Algorithm::ALL.into_iter();
+    algorithms.filter(|one| !one.keeps_a_log()).collect()
+}
+
 /// The formula of the design in rational numbers, written without looking at the code under test.
 fn floor_of_estimate(case: &Case, counts: Counts) -> u128 {
     let seconds = case.limit.window().seconds();
@@ -74,6 +82,7 @@ fn floor_of_estimate(case: &Case, counts: Counts) -> u128 {
     let rest = match case.algorithm {
         Algorithm::SlidingWindowCounter => u128::from(length - now % length),
         Algorithm::FixedWindow => 0,
+        Algorithm::SlidingLog => unreachable!("it has no windows"),
     };
     u128::from(counts.current) + u128::from(counts.previous) * rest / u128::from(length)
 }
@@ -204,6 +213,167 @@ proptest! {
                 decision.retry_after();
                 decision.next_unit();
                 decision.utilization();
+            }
+        }
+    }
+}
+
+/// What happened to a log, in time units, which may go back; and a request at the end.
+#[derive(Clone, Debug)]
+struct LogCase {
+    limit: Limit,
+    steps: Vec<LogStep>,
+    last: LogStep,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LogStep {
+    moment: u64,
+    cost: Cost,
+    /// Whatever the log says: charged by response.
+    forced: bool,
+}
+
+fn log_cases() -> impl Strategy<Value = LogCase> {
+    let windows = prop_oneof![1u64..5, Just(86_400u64), 86_401u64..31_622_400];
+    (0u64..12, windows, any::<bool>()).prop_flat_map(|(quota, seconds, goes_back)| {
+        let limit: Limit = format!("{quota}/{seconds}s").parse().expect("a limit");
+        let length = limit.window().length();
+        let gap =
+            prop_oneof![3 => Just(0u64), 3 => 1u64..4, 3 => 0..length / 2, 1 => 0..2 * length];
+        let cost = prop_oneof![4 => Just(1u32), 2 => 1u32..6, 1 => 1u32..40];
+        let step = (
+            gap,
+            cost,
+            prop::bool::weighted(0.2),
+            prop::bool::weighted(0.15),
+        );
+        (Just(limit), prop::collection::vec(step, 1..40)).prop_map(move |(limit, steps)| {
+            let mut moment = 10 * limit.window().length();
+            let step = |(gap, cost, forced, back): (u64, u32, bool, bool)| {
+                moment = match goes_back && back {
+                    true => moment.saturating_sub(gap),
+                    false => moment + gap,
+                };
+                LogStep {
+                    moment,
+                    cost: Cost::new(cost).expect("at least 1"),
+                    forced,
+                }
+            };
+            let mut steps: Vec<_> = steps.into_iter().map(step).collect();
+            let last = steps.pop().expect("one at least");
+            LogCase { limit, steps, last }
+        })
+    })
+}
+
+impl LogCase {
+    fn stamp(&self, moment: u64) -> Timestamp {
+        self.limit.window().moment(0, moment)
+    }
+
+    /// A decision as a store makes it; charged if it is allowed, or forced.
+    fn ask(&self, log: &mut Log, step: LogStep) -> Decision {
+        let now = self.stamp(step.moment);
+        log.drop_left(self.limit.window(), now);
+        let mut decision = decide(
+            Algorithm::SlidingLog,
+            self.limit,
+            log.counts(),
+            step.cost,
+            now,
+        );
+        decision.charged = decision.allowed || step.forced;
+        if decision.charged {
+            log.charge(self.limit, step.cost, now);
+        }
+        decision.leaving = log.leaving(self.limit, step.cost, decision.allowed);
+        decision
+    }
+
+    /// The log before the last request; the log of a client that is asked nothing else.
+    fn log(&self) -> Log {
+        let mut log = Log::default();
+        for step in &self.steps {
+            self.ask(&mut log, *step);
+        }
+        log
+    }
+
+    /// How it would be decided at another moment, if nobody else comes.
+    fn at(&self, log: &Log, moment: u64, cost: Cost) -> Decision {
+        let step = LogStep {
+            moment,
+            cost,
+            forced: false,
+        };
+        self.ask(&mut log.clone(), step)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_log_admits_if_and_only_if_the_units_of_the_trailing_window_leave_room(case in log_cases()) {
+        let (quota, length) = (case.limit.quota(), case.limit.window().length());
+        let mut log = Log::default();
+        // Never cut: each unit that was charged.
+        let mut units: Vec<u64> = Vec::new();
+        for step in case.steps.iter().chain([&case.last]) {
+            units.retain(|unit| unit + length > step.moment);
+            let room = units.len() as u64 + step.cost.units() <= quota;
+            let decision = case.ask(&mut log, *step);
+            prop_assert_eq!(decision.allowed, room);
+            if decision.charged {
+                units.extend((0..step.cost.units()).map(|_| step.moment));
+            }
+            let left = quota.saturating_sub(units.len() as u64);
+            prop_assert_eq!(decision.remaining(), left);
+            prop_assert!(log.counts().current >= quota.min(units.len() as u64));
+            prop_assert!(log.counts().current <= 2 * quota);
+        }
+    }
+
+    #[test]
+    fn a_request_denied_by_a_log_is_admitted_after_its_wait_and_not_one_time_unit_before(case in log_cases()) {
+        let mut log = case.log();
+        let step = LogStep { forced: false, ..case.last };
+        let decision = case.ask(&mut log, step);
+        match decision.retry_after() {
+            None => prop_assert!(decision.allowed),
+            Some(Wait::Never) => prop_assert!(step.cost.units() > case.limit.quota()),
+            Some(Wait::For(wait)) => {
+                prop_assert!(!decision.allowed);
+                let then = case.limit.window().moment_of(later(decision.now, wait));
+                prop_assert!(case.at(&log, then, step.cost).allowed, "told too early: {wait:?}");
+                prop_assert!(!case.at(&log, then - 1, step.cost).allowed, "told too late: {wait:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_next_unit_of_a_log_comes_when_told_and_not_before(case in log_cases()) {
+        let mut log = case.log();
+        let decision = case.ask(&mut log, case.last);
+        let remaining = decision.remaining();
+        let remaining_at = |moment| {
+            let mut decision = case.at(&log, moment, Cost::ONE);
+            decision.charged = false;
+            decision.remaining()
+        };
+        match decision.next_unit() {
+            None => {
+                prop_assert_eq!(remaining, case.limit.quota());
+                prop_assert_eq!(decision.reset(), decision.now);
+            }
+            Some(wait) => {
+                let then = later(decision.now, wait);
+                prop_assert_eq!(decision.reset(), then);
+                let then = case.limit.window().moment_of(then);
+                prop_assert!(remaining_at(then) > remaining);
+                prop_assert!(remaining_at(then - 1) <= remaining);
             }
         }
     }

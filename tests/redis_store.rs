@@ -433,8 +433,8 @@ fn a_reply_is_no_longer_than_the_readme_tells() {
     let _: () = client.lpush("list", "not a counter").expect("OK");
     let script = concat!(
         include_str!("../lua/counter.lua"),
-        include_str!("../lua/sliding_window_counter.lua"),
         include_str!("../lua/log.lua"),
+        include_str!("../lua/sliding_window_counter.lua"),
         include_str!("../lua/take.lua"),
     );
     let call = |keys: [&str; 4], second_guess: &str| -> Vec<redis::Value> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use slidegate::{
     clock::Clock,
-    ratelimit::{Algorithm, Timestamp, Wait},
+    ratelimit::{Algorithm, Decision, Timestamp, Wait},
     store::{At, Demand, GiveBack, MemorySettings, MemoryStore, Store},
 };
 
@@ -65,6 +65,17 @@ conformance! {
         the_previous_window_weighs_by_what_the_trailing_window_covers
         a_fixed_window_counts_nothing_of_the_one_before
         a_limit_keeps_its_counter_when_its_algorithm_changes
+        a_log_counts_each_unit_for_a_window_and_no_longer
+        a_log_tells_the_moment_at_which_a_cost_fits_and_the_one_of_the_next_unit
+        a_log_charged_beyond_its_quota_waits_for_the_newest_units
+        a_log_charged_far_beyond_its_quota_keeps_twice_as_many_units
+        a_log_is_asked_without_a_charge
+        a_log_above_a_day_counts_in_seconds
+        a_log_drops_what_has_left_and_counts_what_comes_later
+        a_unit_given_back_to_a_log_is_one_of_the_moment_charged
+        a_log_that_is_forgotten_starts_anew_and_others_do_not
+        a_log_begins_with_nothing_that_counters_count_and_they_with_nothing_of_it
+        a_raised_or_lowered_quota_keeps_the_log
         a_window_two_ago_is_forgotten
         windows_above_a_day_are_counted_in_seconds
         a_client_below_its_rate_is_never_denied
@@ -83,6 +94,7 @@ conformance! {
         a_peek_charges_nothing_and_its_denial_stops_the_group
         a_charge_is_not_made_in_a_group_that_is_denied
         giving_back_never_goes_below_0_and_creates_no_counter
+        logs_and_counters_are_charged_together_or_not_at_all
     }
 }
 
@@ -273,6 +285,253 @@ async fn a_limit_keeps_its_counter_when_its_algorithm_changes(store: &Store) {
     assert!(!take(store, fixed, at(2)).await.allowed);
     assert!(!take(store, sliding, at(60_000)).await.allowed);
     assert!(take(store, fixed, at(60_000)).await.allowed);
+}
+
+/// The same demand, by a log.
+fn logged(demand: Demand<'_>) -> Demand<'_> {
+    Demand {
+        algorithm: Algorithm::SlidingLog,
+        ..demand
+    }
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+async fn a_log_counts_each_unit_for_a_window_and_no_longer(store: &Store) {
+    let two = logged(demand("p", 1, "2/1m"));
+    let mut seen = Vec::new();
+    // Around a turn of the window, which is nothing to it.
+    for moment in [59_000, 59_001, 60_000, 118_999, 119_000, 119_000, 119_001] {
+        let decision = take(store, two, at(moment)).await;
+        assert_eq!(decision.charged, decision.allowed);
+        assert_eq!(decision.counts.previous, 0);
+        seen.push((
+            decision.allowed,
+            decision.counts.current,
+            decision.remaining(),
+        ));
+    }
+    let expected = [
+        (true, 0, 1),
+        (true, 1, 0),
+        (false, 2, 0),
+        (false, 2, 0),
+        (true, 1, 0),
+        (false, 2, 0),
+        (true, 1, 0),
+    ];
+    assert_eq!(seen, expected);
+}
+
+async fn a_log_tells_the_moment_at_which_a_cost_fits_and_the_one_of_the_next_unit(store: &Store) {
+    let ten = |units| costing(units, logged(demand("p", 1, "10/1m")));
+    let told = |decision: &Decision| (decision.retry_after(), decision.next_unit());
+    let reset = |decision: &Decision| decision.reset().since(decision.now);
+
+    let untouched = take(store, peek(ten(1)), at(0)).await;
+    assert_eq!(
+        (told(&untouched), reset(&untouched)),
+        ((None, None), millis(0))
+    );
+    let first = take(store, ten(2), at(0)).await;
+    assert_eq!(told(&first), (None, Some(millis(60_000))));
+    assert_eq!(reset(&first), millis(60_000));
+    let second = take(store, ten(4), at(1_000)).await;
+    assert_eq!(told(&second), (None, Some(millis(59_000))));
+    assert_eq!(second.remaining(), 4);
+
+    // Four are free: five fit with the first two gone, and so do six; seven with one of the next four.
+    for (cost, wait) in [(5, 57_000), (6, 57_000), (7, 58_000), (10, 58_000)] {
+        let denied = take(store, ten(cost), at(3_000)).await;
+        let wait = Some(Wait::For(millis(wait)));
+        assert_eq!(told(&denied), (wait, Some(millis(57_000))), "{cost}");
+        assert_eq!(denied.remaining(), 4);
+    }
+    let never = take(store, ten(11), at(3_000)).await;
+    assert_eq!(never.retry_after(), Some(Wait::Never));
+    assert!(!take(store, ten(7), at(60_999)).await.allowed);
+    assert!(take(store, ten(7), at(61_000)).await.allowed);
+}
+
+async fn a_log_charged_beyond_its_quota_waits_for_the_newest_units(store: &Store) {
+    let three = logged(demand("p", 1, "3/1m"));
+    for moment in 0..5 {
+        let decision = take(store, charge(three), at(moment)).await;
+        assert_eq!((decision.allowed, decision.charged), (moment < 3, true));
+        assert_eq!(decision.counts.current, moment);
+    }
+    // Of five, three must leave until another fits; those of the moments 0, 1 and 2.
+    let denied = take(store, three, at(10)).await;
+    assert_eq!(denied.retry_after(), Some(Wait::For(millis(59_992))));
+    assert_eq!(denied.next_unit(), Some(millis(59_992)));
+    assert!(!take(store, three, at(60_001)).await.allowed);
+    assert!(take(store, three, at(60_002)).await.allowed);
+}
+
+async fn a_log_charged_far_beyond_its_quota_keeps_twice_as_many_units(store: &Store) {
+    let many = |units| charge(costing(units, logged(demand("p", 1, "3/1m"))));
+    take(store, many(2), at(0)).await;
+    take(store, many(u32::MAX), at(1)).await;
+    assert_eq!(counts(store, many(1), at(1)).await, (6, 0));
+    take(store, many(4), at(2)).await;
+    assert_eq!(counts(store, many(1), at(2)).await, (6, 0));
+    assert_eq!(counts(store, many(1), at(60_001)).await, (4, 0));
+    let banned = charge(logged(demand("ban", 1, "0/1m")));
+    take(store, banned, at(0)).await;
+    assert_eq!(counts(store, banned, at(0)).await, (0, 0));
+}
+
+async fn a_log_is_asked_without_a_charge(store: &Store) {
+    let one = logged(demand("p", 1, "1/1m"));
+    let open = take(store, peek(one), at(0)).await;
+    assert_eq!(
+        (open.allowed, open.charged, open.remaining()),
+        (true, false, 1)
+    );
+    take(store, one, at(0)).await;
+    let shut = take(store, peek(one), at(1)).await;
+    assert_eq!((shut.allowed, shut.counts.current), (false, 1));
+    assert_eq!(shut.retry_after(), Some(Wait::For(millis(59_999))));
+}
+
+async fn logs_and_counters_are_charged_together_or_not_at_all(store: &Store) {
+    let (log, counter) = (
+        logged(demand("log", 1, "2/1m")),
+        demand("counter", 1, "3/1h"),
+    );
+    let ban = logged(demand("ban", 1, "0/1m"));
+    for order in [[log, counter], [counter, log]] {
+        take_group(store, &order, at(0)).await.expect("a decision");
+        for stopped in [[order[0], order[1], ban], [ban, order[0], order[1]]] {
+            let decisions = take_group(store, &stopped, at(1)).await;
+            let decisions = decisions.expect("a decision");
+            assert!(decisions.iter().all(|decision| !decision.charged));
+        }
+    }
+    assert_eq!(counts(store, log, at(2)).await, (2, 0));
+    assert_eq!(counts(store, counter, at(2)).await, (2, 0));
+    let denied = take_group(store, &[counter, log], at(2)).await;
+    let outcomes = denied.expect("a decision");
+    let outcomes = [0, 1].map(|place| (outcomes[place].allowed, outcomes[place].charged));
+    assert_eq!(outcomes, [(true, false), (false, false)], "by the log");
+    assert_eq!(counts(store, counter, at(2)).await, (2, 0));
+    take(store, counter, at(2)).await;
+    let denied = take_group(store, &[log, counter], at(60_000)).await;
+    assert!(denied.expect("a decision")[0].allowed, "by the counter");
+    assert_eq!(counts(store, log, at(60_000)).await, (0, 0));
+}
+
+async fn a_log_above_a_day_counts_in_seconds(store: &Store) {
+    let one = logged(demand("p", 1, "1/2d"));
+    let second = |elapsed: u64, ms: u64| {
+        let start = 10_000 * 2 * 86_400;
+        At::Stamp(Timestamp::from_millis((start + elapsed) * 1000 + ms))
+    };
+    let window = 2 * 86_400;
+    assert!(take(store, one, second(100, 700)).await.allowed);
+    let denied = take(store, one, second(100 + window - 1, 999)).await;
+    assert_eq!(denied.retry_after(), Some(Wait::For(millis(1))));
+    assert!(take(store, one, second(100 + window, 0)).await.allowed);
+}
+
+async fn a_log_drops_what_has_left_and_counts_what_comes_later(store: &Store) {
+    let two = logged(demand("p", 1, "2/1m"));
+    take(store, two, at(0)).await;
+    take(store, two, at(50_000)).await;
+    let back = take(store, two, at(20_000)).await;
+    assert_eq!(
+        (back.allowed, back.counts.current),
+        (false, 2),
+        "one is later"
+    );
+    let admitted = take(store, two, at(60_000)).await;
+    assert!(admitted.allowed, "the first has left");
+    let back = take(store, two, at(20_000)).await;
+    assert_eq!(
+        (back.allowed, back.counts.current),
+        (false, 2),
+        "both are later"
+    );
+    let wait = Some(Wait::For(millis(90_000)));
+    assert_eq!(back.retry_after(), wait);
+}
+
+async fn a_unit_given_back_to_a_log_is_one_of_the_moment_charged(store: &Store) {
+    let (two, other) = (
+        costing(2, logged(demand("p", 1, "9/1m"))),
+        logged(demand("p", 2, "9/1m")),
+    );
+    let early = take(store, two, at(0)).await.now;
+    take(store, two, at(0)).await;
+    let late = take(store, two, at(10_000)).await.now;
+    let give_back = |demand, charged_at| GiveBack { demand, charged_at };
+    let none = [
+        give_back(other, early),
+        give_back(two, Timestamp::from_millis(7)),
+    ];
+    for charged in none {
+        store.give_back(&[charged]).await.expect("an answer");
+    }
+    assert_eq!(counts(store, two, at(10_000)).await, (6, 0));
+    store
+        .give_back(&[give_back(two, early)])
+        .await
+        .expect("an answer");
+    assert_eq!(counts(store, two, at(10_000)).await, (4, 0));
+    assert_eq!(counts(store, two, at(60_000)).await, (2, 0));
+    let more = give_back(costing(5, two), late);
+    store.give_back(&[more]).await.expect("an answer");
+    assert_eq!(counts(store, two, at(60_000)).await, (0, 0));
+    take(store, two, at(60_000)).await;
+    assert_eq!(counts(store, two, at(60_000)).await, (2, 0), "it counts on");
+}
+
+async fn a_log_that_is_forgotten_starts_anew_and_others_do_not(store: &Store) {
+    let (one, other) = (
+        logged(demand("p", 1, "9/1m")),
+        logged(demand("p", 2, "9/1m")),
+    );
+    for demand in [one, other] {
+        take(store, demand, at(0)).await;
+        take(store, demand, at(50_000)).await;
+    }
+    store.forget(&[one], at(50_000)).await.expect("an answer");
+    assert_eq!(counts(store, one, at(50_000)).await, (0, 0));
+    assert_eq!(counts(store, other, at(50_000)).await, (2, 0));
+    // Whatever it is counted by: the one before may be there still.
+    store
+        .forget(&[demand("p", 2, "9/1m")], at(50_000))
+        .await
+        .expect("an answer");
+    assert_eq!(counts(store, other, at(50_000)).await, (0, 0));
+}
+
+async fn a_log_begins_with_nothing_that_counters_count_and_they_with_nothing_of_it(store: &Store) {
+    let counted = demand("p", 1, "2/1m");
+    let logged = logged(counted);
+    take(store, counted, at(0)).await;
+    assert_eq!(counts(store, logged, at(0)).await, (0, 0));
+    take(store, logged, at(0)).await;
+    take(store, logged, at(0)).await;
+    assert_eq!(counts(store, logged, at(0)).await, (2, 0));
+    assert_eq!(counts(store, counted, at(0)).await, (1, 0));
+}
+
+async fn a_raised_or_lowered_quota_keeps_the_log(store: &Store) {
+    let of = |limit| logged(demand("p", 1, limit));
+    for moment in 0..5 {
+        take(store, of("5/1m"), at(moment)).await;
+    }
+    assert!(take(store, of("6/1m"), at(5)).await.allowed);
+    let lowered = take(store, of("2/1m"), at(6)).await;
+    assert_eq!(
+        (lowered.allowed, lowered.counts.current, lowered.remaining()),
+        (false, 6, 0)
+    );
+    // One of the newest two must leave.
+    assert_eq!(lowered.retry_after(), Some(Wait::For(millis(59_998))));
 }
 
 async fn a_window_two_ago_is_forgotten(store: &Store) {

@@ -83,12 +83,7 @@ impl DenialCache {
                     limit: limit.limit,
                     identifier: limit.identifier,
                 };
-                let seen = Sighting {
-                    counts: limit.decision.counts,
-                    at: limit.decision.now,
-                    sent,
-                    received,
-                };
+                let seen = Sighting::of(&limit.decision, sent, received);
                 self.sightings.add(counter, seen);
             }
         }

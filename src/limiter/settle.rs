@@ -176,7 +176,8 @@ impl Limiter {
             algorithm: limit.decision.algorithm,
             cost: limit.decision.cost,
             action: Action::Take,
-            audited: self.audits(limit.identifier) && can_be_audited(limit.decision.limit),
+            audited: self.audits(limit.identifier)
+                && can_be_audited(limit.decision.algorithm, limit.decision.limit),
         }
     }
 }

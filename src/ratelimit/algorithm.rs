@@ -1,7 +1,10 @@
 //! The closed set of rules; each variant is one file here and one file in `lua/`.
 
 mod fixed_window;
+mod sliding_log;
 mod sliding_window_counter;
+
+pub use sliding_log::{Leaving, Log};
 
 use super::{Cost, Limit, Position, Wait};
 
@@ -14,26 +17,47 @@ pub enum Algorithm {
     SlidingWindowCounter,
     /// This window's counter alone.
     FixedWindow,
+    /// Every unit of the trailing window, exactly.
+    SlidingLog,
 }
 
 /// What a store holds for one identifier under one limit, as found before the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Units admitted in the window in which the request falls.
+    /// Units admitted in the window in which the request falls; of a log, in the trailing one.
     pub current: u64,
-    /// Units admitted in the window before.
+    /// Units admitted in the window before; of a log, none.
     pub previous: u64,
 }
 
 impl Algorithm {
     /// Every algorithm, for tests and documents that walk the list.
-    pub const ALL: [Self; 2] = [Self::SlidingWindowCounter, Self::FixedWindow];
+    pub const ALL: [Self; 3] = [
+        Self::SlidingWindowCounter,
+        Self::FixedWindow,
+        Self::SlidingLog,
+    ];
 
     /// Its name in YAML, Lua and the docs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SlidingWindowCounter => "sliding_window_counter",
             Self::FixedWindow => "fixed_window",
+            Self::SlidingLog => "sliding_log",
+        }
+    }
+
+    /// Whether it is decided by a [`Log`], and not by counters. Those that count in the same way go on with what the
+    /// others have counted.
+    pub const fn keeps_a_log(self) -> bool {
+        matches!(self, Self::SlidingLog)
+    }
+
+    /// The largest quota that it can keep, in units; `None` where none is too large.
+    pub const fn max_quota(self) -> Option<u64> {
+        match self {
+            Self::SlidingWindowCounter | Self::FixedWindow => None,
+            Self::SlidingLog => Some(sliding_log::MAX_QUOTA),
         }
     }
 
@@ -43,6 +67,8 @@ impl Algorithm {
         match self {
             Self::SlidingWindowCounter => sliding_window_counter::counts_later(counts, windows),
             Self::FixedWindow => fixed_window::counts_later(counts, windows),
+            // Units leave at any time: when, is told with the decision.
+            Self::SlidingLog => None,
         }
     }
 
@@ -51,6 +77,7 @@ impl Algorithm {
         match self {
             Self::SlidingWindowCounter => sliding_window_counter::admits(limit, counts, cost, at),
             Self::FixedWindow => fixed_window::admits(limit, counts, cost),
+            Self::SlidingLog => sliding_log::admits(limit, counts, cost),
         }
     }
 
@@ -61,14 +88,24 @@ impl Algorithm {
                 sliding_window_counter::scaled_estimate(limit, counts, at)
             }
             Self::FixedWindow => fixed_window::scaled_estimate(limit, counts),
+            Self::SlidingLog => sliding_log::scaled_estimate(limit, counts),
         }
     }
 
-    /// How long a request of `units` that is not admitted at `at` waits if nobody else comes.
-    pub(super) fn wait(self, limit: Limit, counts: Counts, units: u64, at: Position) -> Wait<u64> {
+    /// How long a request of `units` that is not admitted at `at` waits if nobody else comes; by a log, until the unit
+    /// of the moment `leaves` does.
+    pub(super) fn wait(
+        self,
+        limit: Limit,
+        counts: Counts,
+        units: u64,
+        at: Position,
+        leaves: u64,
+    ) -> Wait<u64> {
         match self {
             Self::SlidingWindowCounter => sliding_window_counter::wait(limit, counts, units, at),
             Self::FixedWindow => fixed_window::wait(limit, units, at),
+            Self::SlidingLog => sliding_log::wait(limit, units, at, leaves),
         }
     }
 }

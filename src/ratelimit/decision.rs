@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Cost, Counts, Limit, Position, Timestamp};
+use super::{Algorithm, Cost, Counts, Leaving, Limit, Position, Timestamp};
 
 /// The result for one limit.
 ///
@@ -27,6 +27,8 @@ pub struct Decision {
     /// The units admitted in the trailing window before the request, by an exact log; `None` where none is
     /// kept, or where it began too late to tell.
     pub exact: Option<u64>,
+    /// What a log tells of waits, after the charge; nothing of a counter.
+    pub leaving: Leaving,
 }
 
 /// A decision against an exact log of the admitted units.
@@ -51,7 +53,8 @@ pub enum Wait<T = Duration> {
     Never,
 }
 
-/// Decides one request against one limit; nothing is charged yet.
+/// Decides one request against one limit; nothing is charged yet. Of a log, whoever has it tells what is
+/// [leaving](Decision::leaving), once it is charged.
 pub fn decide(
     algorithm: Algorithm,
     limit: Limit,
@@ -69,6 +72,7 @@ pub fn decide(
         allowed: algorithm.admits(limit, counts, cost, at),
         charged: false,
         exact: None,
+        leaving: Leaving::default(),
     }
 }
 
@@ -90,14 +94,25 @@ impl Decision {
             .expect("at most the quota, which is a u64")
     }
 
-    /// When the next window starts.
+    /// When the next window starts. A log has none: when one more unit than now is available, which is `now` if
+    /// nothing is used.
     pub fn reset(&self) -> Timestamp {
-        self.limit.window().moment(self.position().number + 1, 0)
+        if !self.algorithm.keeps_a_log() {
+            return self.limit.window().moment(self.position().number + 1, 0);
+        }
+        match self.counts_after().current {
+            0 => self.now,
+            _ => {
+                let window = self.limit.window();
+                let left = self.leaving.unit.saturating_add(window.length());
+                window.moment(0, left).max(self.now)
+            }
+        }
     }
 
     /// How long until the same request would be admitted; `None` if it was.
     pub fn retry_after(&self) -> Option<Wait> {
-        (!self.allowed).then(|| self.wait_for(self.cost.units()))
+        (!self.allowed).then(|| self.wait_for(self.cost.units(), self.leaving.request))
     }
 
     /// How long until one more unit than now is available; `None` if nothing is used, or never.
@@ -106,7 +121,7 @@ impl Decision {
         if remaining == self.limit.quota() {
             return None;
         }
-        match self.wait_for(remaining + 1) {
+        match self.wait_for(remaining + 1, self.leaving.unit) {
             Wait::For(wait) => Some(wait),
             Wait::Never => None,
         }
@@ -156,11 +171,11 @@ impl Decision {
         }
     }
 
-    fn wait_for(&self, units: u64) -> Wait {
+    fn wait_for(&self, units: u64, leaves: u64) -> Wait {
         let at = self.position();
         match self
             .algorithm
-            .wait(self.limit, self.counts_after(), units, at)
+            .wait(self.limit, self.counts_after(), units, at, leaves)
         {
             Wait::For(wait) => {
                 let admitted_at = self.limit.window().moment(at.number, at.elapsed + wait);

@@ -1,8 +1,9 @@
 //! Counters in this process: sharded, bounded, expiring.
 //!
-//! One counter per identifier, limit and window number, just as in Redis, so that both stores decide alike
-//! by construction. Nothing here is shared with another process, and nothing survives this one.
+//! One counter per identifier, limit and window number, or one log per identifier and limit, just as in Redis, so that
+//! both stores decide alike by construction. Nothing here is shared with another process, and nothing survives this one.
 
+mod logs;
 mod shard;
 
 use std::hash::{BuildHasher, RandomState};
@@ -22,7 +23,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySettings {
     /// The most counters it keeps, rounded up to a multiple of 64; at the cap the oldest go first. One identifier under one limit has up
-    /// to two. Default 1,000,000: about 100 MB when full.
+    /// to two, or a log, which counts as one and one more for every four moments in it. Default 1,000,000: about 100 MB when full.
     pub max_counters: usize,
 }
 
@@ -47,7 +48,7 @@ impl MemoryStore {
         }
     }
 
-    /// How many counters it holds, expired ones that nothing has pushed out included.
+    /// How many counters it holds, logs by their size, expired ones that nothing has pushed out included.
     pub fn counters(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
@@ -64,7 +65,7 @@ impl MemoryStore {
     pub fn give_back(&self, charged: &[GiveBack<'_>]) {
         for unit in charged {
             let mut shard = self.shards[self.shard_of(unit.demand.identifier)].lock();
-            shard.give_back(&unit.demand, unit.window_number());
+            shard.give_back(&unit.demand, unit.charged_at);
         }
     }
 
@@ -106,6 +107,11 @@ impl MemoryStore {
                     shards.of(*place).charge(demand, now, lifetime);
                     decision.charged = true;
                 }
+            }
+        }
+        for ((demand, place), decision) in group.iter().zip(&places).zip(&mut decisions) {
+            if demand.algorithm.keeps_a_log() {
+                decision.leaving = shards.of(*place).leaving(demand, decision);
             }
         }
         decisions
@@ -266,5 +272,86 @@ mod tests {
             })
             .sum();
         assert_eq!(total, 20_000, "every charge was counted once");
+    }
+
+    fn logged(identifier: u32, limit: &str) -> Group<'static> {
+        let mut group = group(identifier, limit);
+        group[0].algorithm = Algorithm::SlidingLog;
+        group
+    }
+
+    #[test]
+    fn logs_leave_no_more_than_the_cap_in_counters_of_their_size_and_the_youngest_stay() {
+        let clock = Clock::manual(Timestamp::from_seconds(1_000_000));
+        let store = store(6_400, &clock);
+        for identifier in 0..3_000 {
+            for _ in 0..20 {
+                clock.set(clock.now().offset_by(1));
+                assert!(admits(&store, &logged(identifier, "20/1d")), "{identifier}");
+            }
+            admits(&store, &group(identifier, "20/1d"));
+        }
+        assert!(store.counters() <= 6_400, "{}", store.counters());
+        assert!(store.counters() > 5_000, "{}", store.counters());
+        assert!(!admits(&store, &logged(2_999, "20/1d")), "it is full");
+        assert!(admits(&store, &logged(0, "20/1d")), "it was forgotten");
+    }
+
+    #[test]
+    fn a_log_that_is_larger_than_the_cap_counts_all_the_same() {
+        let clock = Clock::manual(Timestamp::from_seconds(1_000_000));
+        let store = store(64, &clock);
+        for _ in 0..500 {
+            clock.set(clock.now().offset_by(1));
+            assert!(admits(&store, &logged(1, "500/1d")));
+        }
+        assert!(!admits(&store, &logged(1, "500/1d")));
+        for identifier in 2..2_000 {
+            admits(&store, &group(identifier, "1/1d"));
+        }
+        assert!(store.counters() <= 64, "{}", store.counters());
+    }
+
+    #[test]
+    fn logs_whose_units_have_left_make_room_as_others_are_charged() {
+        let clock = Clock::manual(Timestamp::from_seconds(1_000_000));
+        let store = store(1_000_000, &clock);
+        for identifier in 0..10_000 {
+            admits(&store, &logged(identifier, "10/10s"));
+        }
+        clock.set(Timestamp::from_seconds(1_000_010));
+        for identifier in 10_000..20_000 {
+            admits(&store, &logged(identifier, "10/10s"));
+        }
+        assert!(store.counters() < 11_000, "{}", store.counters());
+        for identifier in 0..20_000 {
+            let demand = logged(identifier, "10/10s")[0];
+            for units in [
+                demand,
+                Demand {
+                    action: Action::Charge,
+                    ..demand
+                },
+            ] {
+                admits(&store, &Group::from_elem(units, 1));
+            }
+            let charged_at = clock.now();
+            store.give_back(&[GiveBack { demand, charged_at }]);
+            store.forget(&[demand], At::Now);
+        }
+        assert_eq!(store.counters(), 0, "what goes is counted off");
+        let one = logged(1, "20/10s");
+        for seconds in [0, 5] {
+            for millis in 0..10 {
+                clock.set(Timestamp::from_millis(
+                    2_000_000_000 + 1_000 * seconds + millis,
+                ));
+                admits(&store, &one);
+            }
+        }
+        assert_eq!(store.counters(), 1 + 20 / 4);
+        clock.set(Timestamp::from_seconds(2_000_014));
+        assert!(admits(&store, &one), "half of them have left");
+        assert_eq!(store.counters(), 1 + 11 / 4);
     }
 }

@@ -243,7 +243,7 @@ impl RedisStore {
                 at,
                 slot,
                 asking,
-                audited: groups.clone().flatten().any(|demand| demand.audited),
+                logs: groups.clone().flatten().any(script::has_a_log),
             };
             let part = script::write_part(&self.namespace, groups.clone(), guess, class, until);
             match route.server.batcher.ask(part).await {
@@ -315,6 +315,7 @@ impl RedisStore {
                 .arg(names.previous(number))
                 .arg(names.counter(number))
                 .arg(names.counter(number + 1))
+                .arg(names.audit())
                 .arg(names.log());
         }
         exchange.call(&command).await.map(drop)
@@ -364,6 +365,7 @@ fn decisions(group: &Group<'_>, admitted: bool, counted: &[Counted], now: Timest
             return Err(StoreError::Reply(found));
         }
         decision.charged = admitted && demand.action != Action::Peek;
+        decision.leaving = counted.leaving;
         if let Logged::Exactly(units) = counted.logged {
             decision.exact = Some(units);
         }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use slidegate::ratelimit::{Algorithm, Cost, Counts, Decision, Limit, Timestamp, decide};
+use slidegate::ratelimit::{Algorithm, Cost, Counts, Decision, Leaving, Limit, Timestamp, decide};
 
 /// The decisions in a reply to a call about groups of one demand each, if it is one: the time, and for each
 /// group its status, allowed, C, P; of a group in another window, its status alone. All are of one limit.
@@ -37,6 +37,7 @@ pub fn take_replies(reply: &redis::Value, limit: Limit) -> Vec<Decision> {
             },
             charged: status == 1,
             exact: None,
+            leaving: Leaving::default(),
         });
     }
     decisions

@@ -60,8 +60,8 @@ fn read(section: &mut Section<'_>, names: &mut Names, identity: &Identity) -> Op
     let name = section.optional("name", |text| policy_name(text, &path, names));
     let matches = matching::read(section);
     let identifier = identifier::read(section, identity.consumers.as_ref());
-    let grants = tiers::read(section, identity, &identifier);
     let algorithm = section.word("algorithm", Algorithm::default(), choice);
+    let grants = tiers::read(section, identity, &identifier, algorithm);
     let cost = cost(section, identity);
     let charge = charge(section);
     let mode = section.word("mode", Mode::default(), choice);

@@ -32,9 +32,12 @@ pub fn read(
     policy: &mut Section<'_>,
     identity: &Identity,
     rule: &IdentifierRule,
+    algorithm: Algorithm,
 ) -> Option<Grants> {
+    let limits = |field: Field<'_>| limits(field, algorithm);
     policy.require("limits", "limits: [100/1m]");
     let own = policy.field("limits").and_then(limits);
+    let plan = |key: &str, field: Field<'_>| plan(key, field, limits);
     let plans = policy
         .field("plans")
         .and_then(|field| field.mapping("{gold: [1000/1m]}", plan))
@@ -54,7 +57,7 @@ pub fn read(
     }
     let mut seen = HashMap::new();
     let overrides = policy.list("overrides", OVERRIDE, |item| {
-        item.section(|section| one_override(section, identity, rule, &mut seen))?
+        item.section(|section| one_override(section, identity, rule, &mut seen, limits))?
     });
     Some(Grants {
         own: own?,
@@ -78,7 +81,11 @@ impl Grants {
     }
 }
 
-fn plan(key: &str, field: Field<'_>) -> Option<(Arc<str>, Vec<Limit>)> {
+fn plan(
+    key: &str,
+    field: Field<'_>,
+    limits: impl Fn(Field<'_>) -> Option<Vec<Limit>>,
+) -> Option<(Arc<str>, Vec<Limit>)> {
     match name(key) {
         Ok(plan) => limits(field).map(|limits| (plan.into(), limits)),
         Err(rejected) => {
@@ -94,6 +101,7 @@ fn one_override(
     identity: &Identity,
     rule: &IdentifierRule,
     seen: &mut HashMap<Identifier, String>,
+    limits: impl Fn(Field<'_>) -> Option<Vec<Limit>>,
 ) -> Option<(Vec<Identifier>, Vec<Limit>)> {
     let mut identifiers = Vec::new();
     let mut named = false;
@@ -163,7 +171,7 @@ fn identifier(text: &str) -> Parsed {
 }
 
 /// A list of limits, or `unlimited`, which is none of them.
-fn limits(field: Field<'_>) -> Option<Vec<Limit>> {
+fn limits(field: Field<'_>, algorithm: Algorithm) -> Option<Vec<Limit>> {
     if !field.is_list() {
         return field.word(unlimited);
     }
@@ -173,6 +181,11 @@ fn limits(field: Field<'_>) -> Option<Vec<Limit>> {
             let limit: Limit = text
                 .parse()
                 .map_err(|error| Rejected::from(error).hint(limit_hint(text)))?;
+            if let Some(largest) = algorithm.max_quota()
+                && limit.quota() > largest
+            {
+                return Err(too_large(algorithm, largest));
+            }
             if windows.insert(limit.window()) {
                 return Ok(limit);
             }
@@ -182,6 +195,16 @@ fn limits(field: Field<'_>) -> Option<Vec<Limit>> {
             )))
         })
     })
+}
+
+fn too_large(algorithm: Algorithm, largest: u64) -> Rejected {
+    let accepted = format!(
+        "at most {largest} units by {}, which keeps each of them",
+        algorithm.name()
+    );
+    let counting = Algorithm::SlidingWindowCounter.name();
+    let hint = format!("write algorithm: {counting}, which counts any number in two");
+    Rejected::new(accepted).hint(Some(hint))
 }
 
 /// What was meant by a window in words: `100/minute`, `100 per minute`, `100rpm`.

@@ -13,18 +13,23 @@
 //! the window turns, and then the new previous count is at least what the current one was. Within a window
 //! the estimate of given counts falls with time, and a turn lets it fall further, or stay. So a request that
 //! would be denied at the latest moment is denied at every moment up to it, whatever the counts have become.
+//!
+//! A log grows too, and nothing of it leaves before the unit that was told to leave next: until then what was denied
+//! is. From then on nothing follows, since what comes after that unit was not told.
 
 use std::time::Instant;
 
 use crate::{
     policy::NamedLimit,
-    ratelimit::{Cost, Counts, Decision, Timestamp, decide},
+    ratelimit::{Cost, Counts, Decision, Leaving, Limit, Timestamp, decide},
 };
 
 /// The counts that a reply told, and when.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sighting {
     pub counts: Counts,
+    /// What a log told besides; nothing of counters, which are many.
+    pub log: Option<Box<LogSighting>>,
     /// The store's time when it decided; it says in which window the counts were found.
     pub at: Timestamp,
     /// No later than the call was sent.
@@ -33,7 +38,32 @@ pub(super) struct Sighting {
     pub received: Instant,
 }
 
+/// What a log told of waits, and what it was asked: they are for the same limit and cost alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogSighting {
+    limit: Limit,
+    cost: Cost,
+    leaving: Leaving,
+}
+
 impl Sighting {
+    /// What a reply told, to a call sent and received then.
+    pub fn of(decision: &Decision, sent: Instant, received: Instant) -> Self {
+        Self {
+            counts: decision.counts,
+            log: decision.algorithm.keeps_a_log().then(|| {
+                Box::new(LogSighting {
+                    limit: decision.limit,
+                    cost: decision.cost,
+                    leaving: decision.leaving,
+                })
+            }),
+            at: decision.now,
+            sent,
+            received,
+        }
+    }
+
     /// The decision on a request that is looked at now, if it is proven to be a denial.
     ///
     /// It is proven for the latest moment that the store's clock may show, which is the best for the
@@ -68,10 +98,26 @@ impl Sighting {
 
     /// The decision at a later moment on what the counts have become at the least.
     fn decide(&self, limit: &NamedLimit, cost: Cost, moment: Timestamp) -> Option<Decision> {
+        if limit.algorithm.keeps_a_log() {
+            return self.decide_by_log(limit, cost, moment);
+        }
         let number = |moment| limit.limit.window().position(moment).number;
         let turns = number(moment) - number(self.at);
         let counts = limit.algorithm.counts_later(self.counts, turns)?;
         Some(decide(limit.algorithm, limit.limit, counts, cost, moment))
+    }
+
+    /// The same, before anything has left.
+    fn decide_by_log(&self, limit: &NamedLimit, cost: Cost, moment: Timestamp) -> Option<Decision> {
+        let told = self.log.as_deref()?;
+        let window = limit.limit.window();
+        let leaves = told.leaving.unit.saturating_add(window.length());
+        let holds =
+            (told.limit, told.cost) == (limit.limit, cost) && window.moment_of(moment) < leaves;
+        holds.then(|| Decision {
+            leaving: told.leaving,
+            ..decide(limit.algorithm, limit.limit, self.counts, cost, moment)
+        })
     }
 }
 
@@ -123,6 +169,7 @@ mod tests {
         let start = limit.limit.window().moment(100, 0).as_millis();
         Sighting {
             counts: Counts { current, previous },
+            log: None,
             at: Timestamp::from_millis(start + elapsed_ms),
             sent: now,
             received: now,
@@ -173,6 +220,38 @@ mod tests {
             seen.denial(&second, Cost::new(6).expect("a cost"), two_windows),
             None
         );
+    }
+
+    #[test]
+    fn a_denial_by_a_log_is_proven_until_its_next_unit_leaves_for_the_same_limit_and_cost() {
+        let ten = limit_by(Algorithm::SlidingLog, "10/1m");
+        let two = Cost::new(2).expect("a cost");
+        let mut seen = sighting(&ten, 9, 0, 0);
+        let moment = ten.limit.window().moment_of(seen.at);
+        let told = LogSighting {
+            limit: ten.limit,
+            cost: two,
+            leaving: Leaving {
+                request: moment - 59_500,
+                unit: moment - 59_500,
+            },
+        };
+        seen.log = Some(Box::new(told));
+        for (passed, wait) in [(0, 500), (400, 100), (498, 2)] {
+            let denial = seen.denial(&ten, two, after(&seen, passed));
+            let told = denial.expect("a denial").retry_after();
+            let wait = Duration::from_millis(wait);
+            assert_eq!(told, Some(Wait::For(wait)), "{passed}");
+        }
+        for passed in [499, 500, 10_000] {
+            let denial = seen.denial(&ten, two, after(&seen, passed));
+            assert_eq!(denial, None, "{passed}");
+        }
+        let three = Cost::new(3).expect("a cost");
+        let nine = limit_by(Algorithm::SlidingLog, "9/1m");
+        for (limit, cost) in [(&ten, three), (&nine, two)] {
+            assert_eq!(seen.denial(limit, cost, after(&seen, 1)), None);
+        }
     }
 
     #[test]
@@ -349,7 +428,8 @@ mod tests {
                             .filter(|_| !request.unseen)
                             .and_then(|known| {
                                 let limit = self.limit(request);
-                                Some((known, known.denial_by(margin, &limit, request.cost, now)?))
+                                let denial = known.denial_by(margin, &limit, request.cost, now)?;
+                                Some((known, denial))
                             });
                         if let Some((known, denial)) = denial {
                             tell(
@@ -366,12 +446,7 @@ mod tests {
                         let request = &self.requests[index];
                         let decision = self.ask(&store, request, Action::Take, time);
                         let returns = time + stretch * request.back;
-                        let seen = Sighting {
-                            counts: decision.counts,
-                            at: decision.now,
-                            sent,
-                            received: local(returns),
-                        };
+                        let seen = Sighting::of(&decision, sent, local(returns));
                         if !decision.allowed && !request.unseen {
                             events.insert((returns, place), Event::Denied(seen));
                         }
@@ -432,19 +507,21 @@ mod tests {
 
     #[test]
     fn no_denial_from_the_cache_is_one_that_the_store_would_not_make_at_that_moment() {
-        let proven = Cell::new(0);
+        let (proven, by_logs) = (Cell::new(0), Cell::new(0));
         let config = Config::with_cases(1_500);
         proptest!(config, |(scenario in scenarios())| {
             let mut wrong = None;
             scenario.play(MARGIN, |known, told, truth| {
                 proven.set(proven.get() + 1);
+                by_logs.set(by_logs.get() + u32::from(told.algorithm.keeps_a_log()));
                 if truth.allowed || told.allowed {
-                    wrong = Some((*known, told, truth));
+                    wrong = Some((known.clone(), told, truth));
                 }
             });
             prop_assert!(wrong.is_none(), "{wrong:?}");
         });
         assert!(proven.get() > 5_000, "{} denials were proven", proven.get());
+        assert!(by_logs.get() > 500, "{} by logs", by_logs.get());
     }
 
     #[test]
@@ -464,7 +541,7 @@ mod tests {
                     && ends(&told) == ends(&of_store)
                     && told.remaining() <= of_store.remaining();
                 if !sound {
-                    wrong = Some((*known, told, of_store));
+                    wrong = Some((known.clone(), told, of_store));
                 }
             });
             prop_assert!(wrong.is_none(), "{wrong:?}");

@@ -47,7 +47,7 @@ impl Sightings {
 
     /// What was last seen of a counter, if that was not too long ago.
     pub fn get(&self, counter: Counter, now: Instant) -> Option<Sighting> {
-        let known = self.shard(counter.identifier).get(&counter).copied();
+        let known = self.shard(counter.identifier).get(&counter).cloned();
         known.filter(|known| self.lives(known, now))
     }
 
@@ -121,6 +121,7 @@ mod tests {
                 current,
                 previous: 0,
             },
+            log: None,
             at: Timestamp::from_millis(store_ms),
             sent,
             received: sent + Duration::from_millis(took_ms),

@@ -1,21 +1,23 @@
-//! One shard: the counters of the identifiers that fall into it, oldest first.
+//! One shard: the counters and logs of the identifiers that fall into it, oldest first.
 
 use std::collections::HashMap;
 
 use hashlink::LinkedHashMap;
 
+use super::logs::{self, Logs};
 use crate::{
     policy::Identifier,
-    ratelimit::{Counts, Timestamp, Window},
+    ratelimit::{Counts, Decision, Leaving, Timestamp, Window},
     store::Demand,
 };
 
-/// The counters of some of the identifiers.
+/// The counters and logs of some of the identifiers.
 #[derive(Debug)]
 pub(super) struct Shard {
     /// One list per window length. Within a list counters are created in the order of their windows, so
     /// the front is always the first to stop mattering.
     lists: Vec<(Window, LinkedHashMap<Key, u64>)>,
+    logs: Logs,
     /// Policy names as small numbers, so that a counter does not carry its policy's name. As many as the
     /// configuration has.
     policies: HashMap<Box<str>, u32>,
@@ -42,17 +44,26 @@ impl Shard {
     pub(super) fn new(max_counters: usize) -> Self {
         Self {
             lists: Vec::new(),
+            logs: Logs::default(),
             policies: HashMap::new(),
             max_counters,
         }
     }
 
+    /// How many counters it has, or could have in the place of its logs.
     pub(super) fn len(&self) -> usize {
-        self.lists.iter().map(|(_, counters)| counters.len()).sum()
+        let counters = self.lists.iter().map(|(_, counters)| counters.len());
+        counters.sum::<usize>() + self.logs.size()
     }
 
-    /// What is counted in the window of `now` and in the one before.
-    pub(super) fn counts(&self, demand: &Demand<'_>, now: Timestamp) -> Counts {
+    /// What is counted in the window of `now` and in the one before; or in a log, which forgets what has left.
+    pub(super) fn counts(&mut self, demand: &Demand<'_>, now: Timestamp) -> Counts {
+        if demand.algorithm.keeps_a_log() {
+            let key = self.log_key(demand);
+            return key.map_or_else(Counts::default, |key| {
+                self.logs.counts(demand.limit.window(), key, now)
+            });
+        }
         let number = demand.limit.window().position(now).number;
         let count = |number| self.counter(demand, number).copied().unwrap_or(0);
         Counts {
@@ -61,9 +72,28 @@ impl Shard {
         }
     }
 
-    /// Adds the demand's cost to the window of `now`.
+    /// Of a log: when the units leave that a client waits for.
+    pub(super) fn leaving(&self, demand: &Demand<'_>, decision: &Decision) -> Leaving {
+        let key = self.log_key(demand);
+        key.map_or_else(Leaving::default, |key| self.logs.leaving(key, decision))
+    }
+
+    /// Adds the demand's cost to the window of `now`, or to a log.
     pub(super) fn charge(&mut self, demand: &Demand<'_>, now: Timestamp, lifetime: Lifetime) {
         let window = demand.limit.window();
+        if demand.algorithm.keeps_a_log() {
+            let key = logs::Key {
+                policy: self.intern(demand.policy),
+                identifier: demand.identifier,
+            };
+            if lifetime == Lifetime::TwoWindows {
+                self.logs.drop_expired(window, now);
+            }
+            self.logs.charge(key, demand.limit, demand.cost, now);
+            // All but the log itself, which is the youngest: what was counted just now must count.
+            while self.len() > self.max_counters && self.drop_oldest(Some(key)) {}
+            return;
+        }
         let number = window.position(now).number;
         if let Some(counter) = self.counter_mut(demand, number) {
             *counter = counter.saturating_add(demand.cost.units());
@@ -72,9 +102,7 @@ impl Shard {
         if lifetime == Lifetime::TwoWindows {
             self.drop_expired(window, number);
         }
-        if self.len() >= self.max_counters {
-            self.drop_oldest();
-        }
+        while self.len() >= self.max_counters && self.drop_oldest(None) {}
         let key = Key {
             policy: self.intern(demand.policy),
             identifier: demand.identifier,
@@ -83,15 +111,26 @@ impl Shard {
         self.list(window).insert(key, demand.cost.units());
     }
 
-    /// Takes the demand's cost back from the window it was charged in, if that counter is still here.
-    pub(super) fn give_back(&mut self, demand: &Demand<'_>, window_number: u64) {
+    /// Takes the demand's cost back from the window it was charged in, if that counter is still here; or from a log.
+    pub(super) fn give_back(&mut self, demand: &Demand<'_>, charged_at: Timestamp) {
+        let window = demand.limit.window();
+        if demand.algorithm.keeps_a_log() {
+            if let Some(key) = self.log_key(demand) {
+                self.logs.give_back(window, key, demand.cost, charged_at);
+            }
+            return;
+        }
+        let window_number = window.position(charged_at).number;
         if let Some(counter) = self.counter_mut(demand, window_number) {
             *counter = counter.saturating_sub(demand.cost.units());
         }
     }
 
-    /// Forgets the window `number` and the one before.
+    /// Forgets the window `number` and the one before, and the log: whatever counted until now.
     pub(super) fn forget(&mut self, demand: &Demand<'_>, number: u64) {
+        if let Some(key) = self.log_key(demand) {
+            self.logs.remove(demand.limit.window(), key);
+        }
         for number in number.saturating_sub(1)..=number {
             if let Some(key) = self.key(demand, number)
                 && let Some((_, counters)) = self.existing_list(demand.limit.window())
@@ -114,9 +153,10 @@ impl Shard {
         }
     }
 
-    /// Drops the counter whose window ends first.
-    fn drop_oldest(&mut self) {
-        let oldest = self
+    /// Drops the counter whose window ends first, or a log, but not this one, whose last unit is older; tells whether
+    /// there was any.
+    fn drop_oldest(&mut self, but: Option<logs::Key>) -> bool {
+        let counters = self
             .lists
             .iter_mut()
             .filter_map(|(window, counters)| {
@@ -124,8 +164,11 @@ impl Shard {
                 Some((window.moment(key.window_number + 1, 0), counters))
             })
             .min_by_key(|(ends, _)| *ends);
-        if let Some((_, counters)) = oldest {
-            counters.pop_front();
+        match (counters, self.logs.oldest(but)) {
+            (Some((ends, counters)), Some(log)) if ends <= log => counters.pop_front().is_some(),
+            (_, Some(_)) => self.logs.drop_oldest(but),
+            (Some((_, counters)), None) => counters.pop_front().is_some(),
+            (None, None) => false,
         }
     }
 
@@ -148,6 +191,14 @@ impl Shard {
             policy,
             identifier: demand.identifier,
             window_number,
+        })
+    }
+
+    /// The key of a demand's log; `None` if its policy never had anything here.
+    fn log_key(&self, demand: &Demand<'_>) -> Option<logs::Key> {
+        self.policies.get(demand.policy).map(|&policy| logs::Key {
+            policy,
+            identifier: demand.identifier,
         })
     }
 

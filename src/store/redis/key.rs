@@ -1,5 +1,5 @@
 //! The names of counters, `rl:{<namespace>:<policy>:<identifier>}:<window seconds>:<window number>`, and of logs,
-//! which end in `:log` in the place of a number.
+//! which end in a word in the place of a number: `:exact` those that decide, `:log` those of who is audited.
 //!
 //! The braces are Redis's hash tag: all counters of one identifier under one policy share a slot.
 //! Namespace and policy match `[a-z0-9_-]{1,32}` and an [`Identifier`] holds no byte that a client
@@ -9,7 +9,7 @@ use std::fmt::{self, Write as _};
 
 use crate::{policy::Identifier, store::Demand};
 
-/// The names of what is kept of an identifier under one limit: its counters, and the log where it is audited.
+/// The names of what is kept of an identifier under one limit: its counters, or its log, and the one of an audit.
 ///
 /// They differ in their end alone, so that what comes before is written once.
 #[derive(Debug)]
@@ -42,8 +42,13 @@ impl Names {
         self.counter(number.wrapping_sub(1))
     }
 
-    /// The log.
+    /// The log by which `sliding_log` decides.
     pub(super) fn log(&mut self) -> &[u8] {
+        self.ending_in(format_args!("exact"))
+    }
+
+    /// The log of who is audited.
+    pub(super) fn audit(&mut self) -> &[u8] {
         self.ending_in(format_args!("log"))
     }
 
@@ -125,6 +130,10 @@ mod tests {
         );
         assert_eq!(
             names.log(),
+            b"rl:{default:per-key:_____________________w}:60:exact"
+        );
+        assert_eq!(
+            names.audit(),
             b"rl:{default:per-key:_____________________w}:60:log"
         );
         let address = demand(Identifier::Address(IpAddr::V6(Ipv6Addr::LOCALHOST)));

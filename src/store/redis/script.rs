@@ -14,7 +14,7 @@ pub(super) use reply::{Answer, Answers, Counted, Logged, read_give_back, read_ta
 use super::{cluster::Slot, key::Names};
 use crate::{
     ratelimit::{Algorithm, Timestamp},
-    store::{Action, At, GiveBack, Group},
+    store::{Action, At, Demand, GiveBack, Group},
 };
 
 /// A script and the name under which Redis caches it.
@@ -34,7 +34,7 @@ impl Script {
     pub(super) fn take() -> Self {
         let rules = Algorithm::ALL.map(rule).concat();
         let log = include_str!("../../../lua/log.lua");
-        Self::new([COUNTER, &rules, log, include_str!("../../../lua/take.lua")].concat())
+        Self::new([COUNTER, log, &rules, include_str!("../../../lua/take.lua")].concat())
     }
 
     /// Takes units back.
@@ -74,6 +74,7 @@ fn rule(algorithm: Algorithm) -> &'static str {
             include_str!("../../../lua/sliding_window_counter.lua")
         }
         Algorithm::FixedWindow => include_str!("../../../lua/fixed_window.lua"),
+        Algorithm::SlidingLog => include_str!("../../../lua/sliding_log.lua"),
     }
 }
 
@@ -103,8 +104,8 @@ pub(super) struct Class {
     pub slot: Option<Slot>,
     /// Whether it is sent behind `ASKING`: the slot is still being moved to this server.
     pub asking: bool,
-    /// Whether an identifier in it is audited: only then the script makes what logs need.
-    pub audited: bool,
+    /// Whether it has a log: only then the script makes what logs need.
+    pub logs: bool,
 }
 
 /// How many demands each group of a request has.
@@ -125,11 +126,15 @@ pub(super) fn write_part<'g, 'd: 'g>(
         arguments.arg(group.len());
         for demand in group {
             let number = demand.limit.window().position(guess).number;
-            let mut names = Names::new(namespace, demand);
-            keys.write_arg(names.counter(number));
-            keys.write_arg(names.previous(number));
-            if demand.audited {
+            let (mut names, kind) = (Names::new(namespace, demand), Kind::of(demand));
+            if kind == Kind::Log {
                 keys.write_arg(names.log());
+            } else {
+                keys.write_arg(names.counter(number));
+                keys.write_arg(names.previous(number));
+            }
+            if kind == Kind::Audited {
+                keys.write_arg(names.audit());
             }
             arguments
                 .arg(demand.algorithm.name())
@@ -138,8 +143,8 @@ pub(super) fn write_part<'g, 'd: 'g>(
                 .arg(demand.limit.window().seconds())
                 .arg(demand.cost.units())
                 .arg(number);
-            if class.audited {
-                arguments.arg(audit(demand.audited));
+            if class.logs {
+                arguments.arg(kind.name());
             }
         }
         shape.push(group.len());
@@ -153,9 +158,42 @@ pub(super) fn write_part<'g, 'd: 'g>(
     }
 }
 
-/// Says it of a demand, and of a whole call.
-pub(super) const fn audit(audited: bool) -> &'static str {
-    if audited { "audit" } else { "" }
+/// Says it of a whole call.
+pub(super) const fn logs(logs: bool) -> &'static str {
+    if logs { "logs" } else { "" }
+}
+
+/// What a demand is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Counters,
+    /// Counters, with a log beside them that decides nothing.
+    Audited,
+    /// A log that decides.
+    Log,
+}
+
+impl Kind {
+    const fn of(demand: &Demand<'_>) -> Self {
+        match (demand.algorithm.keeps_a_log(), demand.audited) {
+            (true, _) => Self::Log,
+            (false, true) => Self::Audited,
+            (false, false) => Self::Counters,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Counters => "",
+            Self::Audited => "audit",
+            Self::Log => "log",
+        }
+    }
+}
+
+/// Whether a demand has a log.
+pub(super) fn has_a_log(demand: &Demand<'_>) -> bool {
+    Kind::of(demand) != Kind::Counters
 }
 
 const fn action(action: Action) -> &'static str {
@@ -168,28 +206,32 @@ const fn action(action: Action) -> &'static str {
 
 /// Completes a call of [`Script::give_back`].
 pub(super) fn write_give_back(command: &mut Cmd, namespace: &str, charged: &[GiveBack<'_>]) {
-    let logs = charged.iter().filter(|unit| unit.demand.audited).count();
-    command.arg(charged.len() + logs);
+    let audited = |unit: &&GiveBack<'_>| Kind::of(&unit.demand) == Kind::Audited;
+    command.arg(charged.len() + charged.iter().filter(audited).count());
     for unit in charged {
-        let mut names = Names::new(namespace, &unit.demand);
-        command.write_arg(names.counter(unit.window_number()));
-        if unit.demand.audited {
-            command.write_arg(names.log());
+        let (mut names, kind) = (Names::new(namespace, &unit.demand), Kind::of(&unit.demand));
+        match kind {
+            Kind::Log => command.write_arg(names.log()),
+            Kind::Counters | Kind::Audited => {
+                command.write_arg(names.counter(unit.window_number()));
+            }
+        }
+        if kind == Kind::Audited {
+            command.write_arg(names.audit());
         }
     }
     for GiveBack { demand, charged_at } in charged {
-        command.arg(demand.cost.units());
-        match demand.audited {
-            true => command.arg(demand.limit.window().moment_of(*charged_at)),
-            false => command.arg(""),
-        };
+        command
+            .arg(Kind::of(demand).name())
+            .arg(demand.cost.units())
+            .arg(demand.limit.window().moment_of(*charged_at));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{policy::Identifier, ratelimit::Cost, store::Demand};
+    use crate::{policy::Identifier, ratelimit::Cost};
 
     fn words(command: &Cmd) -> Vec<String> {
         let text = |arg| match arg {
@@ -218,11 +260,21 @@ mod tests {
         }
     }
 
+    fn logged(demand: Demand<'static>) -> Demand<'static> {
+        Demand {
+            algorithm: Algorithm::SlidingLog,
+            ..demand
+        }
+    }
+
     #[test]
     fn every_algorithm_has_its_rule_in_the_script() {
         let script = Script::take();
         for algorithm in Algorithm::ALL {
-            let entry = format!("rules.{} = function(", algorithm.name());
+            let entry = match algorithm.keeps_a_log() {
+                true => format!("own.{} = rule\n", algorithm.name()),
+                false => format!("rules.{} = function(", algorithm.name()),
+            };
             assert_eq!(script.source.matches(&entry).count(), 1, "{entry}");
         }
     }
@@ -230,8 +282,9 @@ mod tests {
     #[test]
     fn keys_and_arguments_are_written_as_the_readme_tells() {
         let minute = demand("5/1m", Action::Take);
-        let groups: [Group<'_>; 2] = [
+        let groups: [Group<'_>; 3] = [
             [minute, demand("9/1h", Action::Peek)].into_iter().collect(),
+            [logged(demand("8/1m", Action::Take))].into_iter().collect(),
             [audited(demand("7/2d", Action::Charge))]
                 .into_iter()
                 .collect(),
@@ -241,22 +294,23 @@ mod tests {
             at: At::Now,
             slot: None,
             asking: false,
-            audited: true,
+            logs: true,
         };
         let until = Instant::from_std(crate::clock::instant());
         let part = write_part("ns", groups.iter(), now, class, until);
         assert_eq!(
             words(&part.keys).join(" "),
             "rl:{ns:p:unix}:60:2880 rl:{ns:p:unix}:60:2879 rl:{ns:p:unix}:3600:48 \
-             rl:{ns:p:unix}:3600:47 rl:{ns:p:unix}:172800:1 rl:{ns:p:unix}:172800:0 \
+             rl:{ns:p:unix}:3600:47 rl:{ns:p:unix}:60:exact rl:{ns:p:unix}:172800:1 rl:{ns:p:unix}:172800:0 \
              rl:{ns:p:unix}:172800:log"
         );
         assert_eq!(
             words(&part.arguments).join(" "),
             "2 sliding_window_counter take 5 60 3 2880  sliding_window_counter peek 9 3600 3 48  \
+             1 sliding_log take 8 60 3 2880 log \
              1 sliding_window_counter charge 7 172800 3 1 audit"
         );
-        assert_eq!(part.shape[..], [2, 1]);
+        assert_eq!(part.shape[..], [2, 1, 1]);
     }
 
     #[test]
@@ -270,11 +324,16 @@ mod tests {
             demand: audited(one.demand),
             charged_at,
         };
+        let third = GiveBack {
+            demand: logged(one.demand),
+            charged_at,
+        };
         let mut command = Script::give_back().by_name();
-        write_give_back(&mut command, "ns", &[one, other]);
+        write_give_back(&mut command, "ns", &[one, other, third]);
         assert_eq!(
             words(&command)[2..].join(" "),
-            "3 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:log 3  3 420001"
+            "4 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:log rl:{ns:p:unix}:60:exact  \
+             3 420001 audit 3 420001 log 3 420001"
         );
     }
 }

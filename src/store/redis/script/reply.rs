@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::Shape;
 use crate::{
-    ratelimit::{Counts, Timestamp},
+    ratelimit::{Counts, Leaving, Timestamp},
     store::StoreError,
 };
 
@@ -35,6 +35,8 @@ pub(in crate::store::redis) struct Counted {
     pub allowed: bool,
     /// The counts.
     pub counts: Counts,
+    /// What a log that decides tells of waits, after the charge.
+    pub leaving: Leaving,
     /// What the log of an audited identifier says.
     pub logged: Logged,
 }
@@ -94,20 +96,40 @@ fn read_group(
     };
     let mut counted = SmallVec::new();
     for _ in 0..demands {
-        let flags = next_number(elements)?;
-        counted.push(Counted {
-            allowed: flags & ALLOWED != 0,
-            counts: Counts {
-                current: next_number(elements)?,
-                previous: next_number(elements)?,
-            },
-            logged: match flags & LOGGED {
-                0 => Logged::Nothing,
-                _ => next_logged(elements)?,
-            },
-        });
+        counted.push(next_counted(elements)?);
     }
     Ok(Answer::Decided { admitted, counted })
+}
+
+fn next_counted(elements: &mut std::slice::Iter<'_, Value>) -> Result<Counted, StoreError> {
+    let (flags, current) = (next_number(elements)?, next_number(elements)?);
+    let allowed = flags & ALLOWED != 0;
+    if flags & IS_LOG != 0 {
+        return Ok(Counted {
+            allowed,
+            counts: Counts {
+                current,
+                previous: 0,
+            },
+            leaving: Leaving {
+                request: next_number(elements)?,
+                unit: next_number(elements)?,
+            },
+            logged: Logged::Nothing,
+        });
+    }
+    Ok(Counted {
+        allowed,
+        counts: Counts {
+            current,
+            previous: next_number(elements)?,
+        },
+        leaving: Leaving::default(),
+        logged: match flags & LOGGED {
+            0 => Logged::Nothing,
+            _ => next_logged(elements)?,
+        },
+    })
 }
 
 const DENIED: u64 = 0;
@@ -116,6 +138,7 @@ const OTHER_WINDOW: u64 = 2;
 
 const ALLOWED: u64 = 1;
 const LOGGED: u64 = 2;
+const IS_LOG: u64 = 4;
 
 /// Reads the reply of [`super::Script::give_back`].
 ///
@@ -231,6 +254,7 @@ mod tests {
             counted: [Counted {
                 allowed: admitted,
                 counts,
+                leaving: Leaving::default(),
                 logged: Logged::Nothing,
             }]
             .into_iter()
