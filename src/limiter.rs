@@ -1,9 +1,8 @@
 //! From a request to a verdict: policy, then store, then what it means. The only caller of a store.
 //!
 //! [`Limiter::check`] asks every policy about a request in one call to the store, or on a cluster in one for
-//! each policy, all at once; and
-//! [`Limiter::settle`] completes it once the status of the response is known. What a verdict looks like in
-//! HTTP is deliberately absent.
+//! each policy, all at once; [`Limiter::settle`] completes it once the status of the response is known. What a
+//! verdict looks like in HTTP is deliberately absent.
 
 mod apart;
 mod denial_cache;
@@ -181,7 +180,8 @@ impl Limiter {
         self.shared.near_limit.recent()
     }
 
-    /// Decides on a request: all its policies, in one call, or in none if a denial is known beforehand.
+    /// Decides on a request: all its policies, in one call, or on a cluster in one for each; the enforced ones in none if
+    /// a denial is known beforehand.
     pub async fn check(self: &Arc<Self>, view: &RequestView<'_>, intent: Intent) -> Verdict {
         let asked = match self.policies.asked(view) {
             Ok(asked) => asked,

@@ -279,7 +279,7 @@ impl Responder {
             more(&mut head)?;
             Ok::<_, Box<pingora::Error>>(head)
         };
-        build().expect("names are constant, values are numbers and words of the configuration")
+        build().expect("names are constant; values are numbers, words of ours or the configuration, or came as headers")
     }
 
     fn policy_members(&self, verdict: &Verdict) -> Option<HeaderValue> {
