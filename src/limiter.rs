@@ -33,11 +33,12 @@ use self::{
 use crate::{
     bounded_log::{Kind, LINES_PER_SECOND},
     clock::{self, Clock},
-    metrics::{DecidedBy, Metrics, PolicyCounts, PolicyMetrics},
+    metrics::{Metrics, PolicyCounts, PolicyMetrics},
     policy::{Asked, AuditSample, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
     ratelimit::{Decision, Limit},
     store::{
-        Action, At, Demand, Group, GroupReply, MAX_AUDITED_QUOTA, MemoryStore, Store, StoreError,
+        Action, At, DecidedBy, Demand, Group, GroupReply, MAX_AUDITED_QUOTA, MemoryStore, Store,
+        StoreError,
     },
 };
 
