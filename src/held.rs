@@ -110,7 +110,7 @@ fn entry(policy: &Policy, held: &LimitDecision) -> Value {
     Value::Object(told)
 }
 
-/// A limit as configured: how each answer in JSON tells of one.
+/// A limit as configured, with all that answers in JSON tell of one; those that tell of a decision tell less.
 pub fn limit(named: &NamedLimit) -> Map<String, Value> {
     let limit = named.limit;
     let told = [

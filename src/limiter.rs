@@ -1,9 +1,8 @@
 //! From a request to a verdict: policy, then store, then what it means. The only caller of a store.
 //!
 //! [`Limiter::check`] asks every policy about a request in one call to the store, or on a cluster in one for
-//! each policy, all at once; and
-//! [`Limiter::settle`] completes it once the status of the response is known. What a verdict looks like in
-//! HTTP is deliberately absent.
+//! each policy, all at once; [`Limiter::settle`] completes it once the status of the response is known. What a
+//! verdict looks like in HTTP is deliberately absent.
 
 mod apart;
 mod denial_cache;
@@ -34,11 +33,12 @@ use self::{
 use crate::{
     bounded_log::{Kind, LINES_PER_SECOND},
     clock::{self, Clock},
-    metrics::{DecidedBy, Metrics, PolicyCounts, PolicyMetrics},
+    metrics::{Metrics, PolicyCounts, PolicyMetrics},
     policy::{Asked, AuditSample, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
     ratelimit::{Algorithm, Decision, Limit},
     store::{
-        Action, At, Demand, Group, GroupReply, MAX_AUDITED_QUOTA, MemoryStore, Store, StoreError,
+        Action, At, DecidedBy, Demand, Group, GroupReply, MAX_AUDITED_QUOTA, MemoryStore, Store,
+        StoreError,
     },
 };
 
@@ -181,7 +181,8 @@ impl Limiter {
         self.shared.near_limit.recent()
     }
 
-    /// Decides on a request: all its policies, in one call, or in none if a denial is known beforehand.
+    /// Decides on a request: all its policies, in one call, or on a cluster in one for each; the enforced ones in none if
+    /// a denial is known beforehand.
     pub async fn check(self: &Arc<Self>, view: &RequestView<'_>, intent: Intent) -> Verdict {
         let asked = match self.policies.asked(view) {
             Ok(asked) => asked,

@@ -57,47 +57,6 @@ pub struct Metrics {
     pub request_added: Histogram,
 }
 
-/// Who decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecidedBy {
-    /// The configured store.
-    Store,
-    /// What the store told a moment ago, from which a denial follows.
-    DenialCache,
-    /// This proxy's own memory store, since the configured one could not.
-    Local,
-    /// Nobody: the failure mode allows or denies.
-    FailureMode,
-}
-
-impl DecidedBy {
-    /// All of them.
-    pub const ALL: [Self; 4] = [
-        Self::Store,
-        Self::DenialCache,
-        Self::Local,
-        Self::FailureMode,
-    ];
-
-    /// Whether what it charged is in this proxy's own memory.
-    pub const fn is_local(self) -> bool {
-        match self {
-            Self::Local | Self::FailureMode => true,
-            Self::Store | Self::DenialCache => false,
-        }
-    }
-
-    /// The word in labels and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Store => "store",
-            Self::DenialCache => "denial_cache",
-            Self::Local => "local",
-            Self::FailureMode => "failure_mode",
-        }
-    }
-}
-
 /// Why a client's connection was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {

@@ -1,5 +1,4 @@
-//! Which policies ask about a request, who is counted, and which demands follow. Pure: no clock, no
-//! waiting, no store.
+//! Which policies ask about a request, and who is counted. Pure: no clock, no waiting, no store.
 //!
 //! A [`PolicySet`] is built once from the configuration. For each request, [`PolicySet::asked`] says which
 //! policies ask about a [`RequestView`], and the identifier each of them counts: `gate` tells whom none is

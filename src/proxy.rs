@@ -36,7 +36,7 @@ use crate::{
     access_log::AccessLog,
     bounded_log::FoldedLog,
     clock::{self, Clock},
-    limiter::{Intent, Limiter, Outcome, Verdict},
+    limiter::{Intent, Limiter, Verdict},
     metrics::{Metrics, UpstreamOutcome},
     policy::{Client, ClientRule, RequestView},
     server::{Pace, Readiness},
@@ -197,22 +197,19 @@ impl ProxyHttp for Gateway {
         self.metrics.request_added.observe(added.as_secs_f64());
         state.added = Some(added);
 
-        let nowhere = match verdict.outcome {
-            Outcome::Pass => match state.rules.upstreams.route(session.req_header()) {
-                Ok(Some(upstream)) => {
-                    state.way = Some(Way::to(upstream));
-                    state.verdict = Some(verdict);
-                    return Ok(false);
-                }
-                Ok(None) => Some(StatusCode::NOT_FOUND),
-                Err(AmbiguousRoute) => Some(StatusCode::BAD_REQUEST),
-            },
-            _ => None,
-        };
         let (rules, asked) = (&state.rules, state.asked(session));
-        let answer = match nowhere {
-            None => rules.responder.refuse(&asked, &verdict),
-            Some(status) => {
+        let answer = match rules.responder.refuse(&asked, &verdict) {
+            Some(refusal) => refusal,
+            None => {
+                let status = match rules.upstreams.route(session.req_header()) {
+                    Ok(Some(upstream)) => {
+                        state.way = Some(Way::to(upstream));
+                        state.verdict = Some(verdict);
+                        return Ok(false);
+                    }
+                    Ok(None) => StatusCode::NOT_FOUND,
+                    Err(AmbiguousRoute) => StatusCode::BAD_REQUEST,
+                };
                 rules.limiter.settle(&mut verdict, status).await;
                 let responder = &rules.responder;
                 responder.fail(&asked, status, Some(&verdict), Duration::ZERO)

@@ -32,6 +32,44 @@ pub enum Store {
     Redis(RedisStore),
 }
 
+/// Who decided: the store, or what stood in for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// The configured store.
+    Store,
+    /// What the store told a moment ago, from which a denial follows.
+    DenialCache,
+    /// This proxy's own memory store, since the configured one could not.
+    Local,
+    /// Nobody: the failure mode allows or denies.
+    FailureMode,
+}
+
+impl DecidedBy {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Store,
+        Self::DenialCache,
+        Self::Local,
+        Self::FailureMode,
+    ];
+
+    /// Whether what it charged is in this proxy's own memory. A failure mode alone charges nothing.
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::Local)
+    }
+
+    /// The word in labels and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::DenialCache => "denial_cache",
+            Self::Local => "local",
+            Self::FailureMode => "failure_mode",
+        }
+    }
+}
+
 /// What a store is asked about: one identifier under one limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand<'a> {

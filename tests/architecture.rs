@@ -4,7 +4,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
+
+use regex::Regex;
 
 /// Which rooms a room may name. Absent from a list on purpose: a store or a clock in the pure rooms, YAML's
 /// room in any that runs, the proxy in what decides.
@@ -164,29 +167,17 @@ fn dependencies_point_one_way() {
 
 #[test]
 fn the_pure_rooms_name_no_crate_that_does_io() {
+    let dependencies = dependencies();
     let mut looked_at = 0;
     for (room, file, text) in sources() {
         let Some((_, crates)) = PURE_CRATES.iter().find(|(pure, _)| *pure == room) else {
             continue;
         };
         looked_at += 1;
-        for line in text.lines() {
-            let Some(path) = line
-                .trim_start()
-                .trim_start_matches("pub ")
-                .strip_prefix("use ")
-            else {
-                continue;
-            };
-            let root = path
-                .split([':', ';', ' '])
-                .next()
-                .expect("split yields one");
-            let known = ["std", "crate", "super", "self"].contains(&root) || crates.contains(&root);
-            let module = file.with_extension("").join(format!("{root}.rs")).exists();
+        for (line, root) in roots_named(&text) {
             assert!(
-                known || module,
-                "{}: {line}: {room} may only name {crates:?}",
+                crates.contains(&root.as_str()) || !dependencies.contains(&root),
+                "{}:{line}: names {root}; {room} may only name {crates:?}",
                 file.display()
             );
         }
@@ -194,30 +185,38 @@ fn the_pure_rooms_name_no_crate_that_does_io() {
     assert!(looked_at > 5, "{looked_at}");
 }
 
+/// A crate stands for those of its family: `pingora` for `pingora_core`.
 #[test]
 fn nothing_past_config_sees_yaml_and_nothing_past_the_edges_sees_pingora_or_redis() {
     let only_in = [
         ("serde_yaml", &["config"][..]),
         ("saphyr", &["config"]),
         ("pingora", &["proxy", "server", "observe", "admin", "app"]),
-        ("redis::", &["store"]),
+        ("redis", &["store"]),
         ("prometheus", &["metrics"]),
         ("clap", &["cli"]),
     ];
+    let mut met = BTreeSet::new();
     for (room, file, text) in sources() {
-        for line in text
-            .lines()
-            .filter(|line| !line.trim_start().starts_with("//"))
-        {
-            for (word, rooms) in only_in {
-                let names =
-                    line.contains(&format!("use {word}")) || line.contains(&format!(" {word}::"));
+        for (line, root) in roots_named(&text) {
+            for (family, rooms) in only_in {
+                let of_family = root.strip_prefix(family);
+                if of_family.is_none_or(|rest| !rest.is_empty() && !rest.starts_with('_')) {
+                    continue;
+                }
                 assert!(
-                    !names || rooms.contains(&room.as_str()),
-                    "{}: {line}: only {rooms:?} may name {word}",
+                    rooms.contains(&room.as_str()),
+                    "{}:{line}: names {root}; only {rooms:?} may name {family}",
                     file.display()
                 );
+                met.insert((family, room.clone()));
             }
+        }
+    }
+    for (family, rooms) in only_in {
+        for room in rooms {
+            let named = met.contains(&(family, (*room).to_owned()));
+            assert!(named, "{room} may name {family}, and does not");
         }
     }
 }
@@ -225,59 +224,115 @@ fn nothing_past_config_sees_yaml_and_nothing_past_the_edges_sees_pingora_or_redi
 #[test]
 fn every_test_file_is_registered() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let mut seen = 0;
-    for parent in ["main.rs", "support.rs"] {
-        let registered = fs::read_to_string(root.join(parent)).expect("a source file");
-        let folder = if parent == "main.rs" {
-            root.clone()
-        } else {
-            root.join("support")
+    let main = root.join("main.rs");
+    let files = files_below(&root);
+    let files = files
+        .iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let mut folders = BTreeSet::new();
+    for path in files.filter(|path| **path != main) {
+        let folder = path.parent().expect("it is in tests");
+        folders.insert(folder);
+        // `foo.rs` beside `foo/`, never `mod.rs`.
+        let parent = match folder {
+            top if top == root => main.clone(),
+            deeper => deeper.with_extension("rs"),
         };
-        for entry in fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            let name = path.file_stem().expect("a name").to_str().expect("UTF-8");
-            if name == "main" || path.extension().is_none_or(|extension| extension != "rs") {
-                continue;
-            }
-            seen += 1;
-            let line = format!("mod {name};");
-            assert!(
-                registered.contains(&line),
-                "{} is not in {parent}",
-                path.display()
-            );
+        let registered = fs::read_to_string(&parent).expect("a source file");
+        let name = path.file_stem().expect("a name").to_str().expect("UTF-8");
+        let line = format!("mod {name};");
+        assert!(
+            registered
+                .lines()
+                .any(|told| told.trim_start_matches("pub ") == line),
+            "{} is not in {}",
+            path.display(),
+            parent.display()
+        );
+    }
+    assert!(folders.len() > 3, "the walk found {folders:?}");
+}
+
+/// The crates that `Cargo.toml` lists, as code spells them.
+fn dependencies() -> BTreeSet<String> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let text = fs::read_to_string(manifest).expect("a manifest");
+    let mut listed = BTreeSet::new();
+    let mut inside = false;
+    for line in text.lines() {
+        if line.starts_with('[') {
+            inside = line.ends_with("dependencies]");
+        } else if let Some((name, _)) = line.split_once(" = ")
+            && inside
+        {
+            listed.insert(name.replace('-', "_"));
         }
     }
-    assert!(seen > 15, "the walk found {seen}");
+    for sure in ["tokio", "redis", "parking_lot", "proptest"] {
+        assert!(listed.contains(sure), "{sure} is not in {listed:?}");
+    }
+    listed
 }
+
+/// What paths begin with, crates or not, with the number of the line: everywhere but in comments.
+fn roots_named(text: &str) -> Vec<(usize, String)> {
+    let mut named = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("//") {
+            continue;
+        }
+        for pattern in [&*PATH, &*WHOLE] {
+            let found = pattern.captures_iter(line);
+            named.extend(found.map(|root| (index + 1, root[1].to_owned())));
+        }
+    }
+    named
+}
+
+/// Of `a::b::C` only `a`; `::a::B` names it as well.
+static PATH: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?:^|[^\w:])(?:::)?([a-z_]\w*)::").expect("a pattern"));
+
+/// `use a;` and what is like it.
+static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\b(?:use|extern crate)\s+([a-z_]\w*)\s*(?:;|as\b)").expect("a pattern")
+});
 
 /// Every source file but lib.rs and main.rs, with its room.
 fn sources() -> Vec<(String, PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
-    let mut folders = vec![root.clone()];
+    for path in files_below(&root) {
+        let inside = path.strip_prefix(&root).expect("inside src");
+        let first = inside
+            .iter()
+            .next()
+            .expect("a name")
+            .to_str()
+            .expect("UTF-8");
+        let room = first.trim_end_matches(".rs").to_owned();
+        if room != "lib" && room != "main" {
+            let text = fs::read_to_string(&path).expect("a source file");
+            found.push((room, path, text));
+        }
+    }
+    assert!(found.len() > 20, "the walk found {}", found.len());
+    found
+}
+
+fn files_below(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
                 folders.push(path);
-                continue;
-            }
-            let inside = path.strip_prefix(&root).expect("inside src");
-            let first = inside
-                .iter()
-                .next()
-                .expect("a name")
-                .to_str()
-                .expect("UTF-8");
-            let room = first.trim_end_matches(".rs").to_owned();
-            if room != "lib" && room != "main" {
-                let text = fs::read_to_string(&path).expect("a source file");
-                found.push((room, path, text));
+            } else {
+                found.push(path);
             }
         }
     }
-    assert!(found.len() > 20, "the walk found {}", found.len());
     found
 }
 
@@ -326,4 +381,25 @@ fn the_reader_of_paths_reads_braces_too() {
     let text = "use crate::{\n    clock::{self, Clock},\n    policy::Policy,\n};\ncrate::store::At";
     let named: Vec<String> = rooms_named(text).into_iter().collect();
     assert_eq!(named, ["clock", "policy", "store"]);
+}
+
+#[test]
+fn the_reader_of_crates_reads_every_line_that_is_no_comment() {
+    for (line, named) in [
+        ("use tokio::sync::watch;", &["tokio"][..]),
+        ("pub use redis as client;", &["redis"]),
+        ("    tracing::info!(name, \"told\");", &["tracing"]),
+        ("    tokio::time::sleep(delay).await;", &["tokio"]),
+        ("    lock: parking_lot::Mutex<u8>,", &["parking_lot"]),
+        ("type Failure = Box<pingora::Error>;", &["pingora"]),
+        ("fn all() -> Vec<redis::Value> {", &["redis"]),
+        ("    let a = f(::redis::cmd(\"GET\"));", &["redis"]),
+        ("(tokio::spawn(x), &redis::Value::Nil)", &["tokio", "redis"]),
+        ("use crate::store::redis::Settings;", &["crate"]),
+        ("    // redis::cmd", &[]),
+        ("/// As [`redis::Value`] has it.", &[]),
+    ] {
+        let found = roots_named(line).into_iter().map(|(_, root)| root);
+        assert_eq!(found.collect::<Vec<_>>(), named, "{line}");
+    }
 }

@@ -3,7 +3,6 @@
 use std::{
     io::Write as _,
     process::{Output, Stdio},
-    time::Duration,
 };
 
 use redis::Commands as _;
@@ -14,7 +13,7 @@ use crate::support::{
     certificates::Authority,
     cluster::{self, Cluster},
     demand::demand,
-    redis::RedisServer,
+    redis::{RedisServer, eventually},
     upstream::Upstream,
 };
 
@@ -64,15 +63,14 @@ fn json(output: &Output) -> Value {
 /// failure mode and charges nothing.
 async fn request(proxy: &Binary, key: &str) -> reqwest::Response {
     let client = reqwest::Client::new();
-    for _ in 0..1_000 {
+    let mut last = None;
+    eventually("the proxy connects to Redis", async || {
         let request = client.get(proxy.url("/")).header("x-api-key", key);
         let response = request.send().await.expect("a response");
-        if response.status() != 503 {
-            return response;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("the proxy does not connect to Redis");
+        last.insert(response).status() != 503
+    })
+    .await;
+    last.expect("it was asked")
 }
 
 fn number(response: &reqwest::Response, header: &str) -> u64 {

@@ -10,9 +10,9 @@ use slidegate::{
     clock::{self, Clock},
     config::Config,
     limiter::{Intent, Limiter, Outcome, Verdict},
-    metrics::{DecidedBy, Metrics},
+    metrics::Metrics,
     policy::{Client, PolicySet, RequestView},
-    store::{Health, MemoryStore, RedisStore, Store},
+    store::{DecidedBy, Health, MemoryStore, RedisStore, Store},
 };
 
 use crate::support::{

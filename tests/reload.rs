@@ -277,16 +277,15 @@ async fn a_request_in_flight_is_settled_by_the_policies_it_came_under() {
         "policies: [{name: other, limits: [9/366d]}, {name: p, limits: [1/366d], charge_on: [200]}]",
     );
     let slow = {
-        let url = setup.app.url("/slow/300");
+        let url = setup.app.url("/held");
         tokio::spawn(async move { reqwest::get(url).await.expect("answered") })
     };
-    eventually("it is under way", async || {
-        !setup.upstream.seen().is_empty()
-    })
-    .await;
+    setup.upstream.has_seen(1).await;
     setup
         .reload("policies: [{name: late, limits: [9/366d], match: {path: [/late]}}]")
         .await;
+    assert_eq!(setup.reloads("applied").await, 1.0);
+    setup.upstream.let_go();
     let response = slow.await.expect("it does not panic");
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["x-ratelimit-limit"], "1");

@@ -1,11 +1,16 @@
 //! Stopping: nothing that was accepted is lost, nothing waits longer than it must.
 
-use std::time::Duration;
+use std::net::TcpStream;
 
 use redis::Commands;
 use slidegate::{app::Ended, server::Stop};
 
-use crate::support::{app::App, redis::RedisServer, upstream::Upstream, wire::Wire};
+use crate::support::{
+    app::App,
+    redis::{RedisServer, eventually},
+    upstream::Upstream,
+    wire::Wire,
+};
 
 fn app(upstream: &Upstream, shutdown: &str) -> App {
     App::start(&format!(
@@ -17,15 +22,21 @@ fn app(upstream: &Upstream, shutdown: &str) -> App {
 
 /// Polls until the probe answers `status`, as an orchestrator would.
 async fn wait_for_readiness(app: &App, status: u16) {
-    for _ in 0..2_000 {
-        let url = format!("http://{}/readyz", app.metrics);
-        let response = reqwest::get(url).await.expect("health is served");
-        if response.status() == status {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("readiness never became {status}");
+    let url = format!("http://{}/readyz", app.metrics);
+    eventually(&format!("readiness becomes {status}"), async || {
+        let response = reqwest::get(&url).await.expect("health is served");
+        response.status() == status
+    })
+    .await;
+}
+
+/// Tells it to stop, and waits until it accepts nobody any more.
+async fn close(app: &App) {
+    app.tell(Stop::Graceful);
+    eventually("it is closed", async || {
+        TcpStream::connect(app.proxy).is_err()
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -52,14 +63,13 @@ async fn requests_in_flight_finish_before_it_stops() {
     let app = app(&upstream, "{drain_delay: 0ms, grace: 1h}");
     let busy: Vec<_> = (0..32)
         .map(|_| {
-            let url = app.url("/slow/300");
+            let url = app.url("/held");
             tokio::spawn(async move { reqwest::get(url).await?.text().await })
         })
         .collect();
-    while upstream.seen().len() < busy.len() {
-        tokio::task::yield_now().await;
-    }
-    app.tell(Stop::Graceful);
+    upstream.has_seen(busy.len()).await;
+    close(&app).await;
+    upstream.let_go();
     for request in busy {
         let text = request.await.expect("no panic").expect("a whole response");
         assert_eq!(text, "ok");
@@ -120,11 +130,9 @@ async fn a_second_word_stops_at_once() {
 async fn the_grace_bounds_how_long_a_request_is_waited_for() {
     let upstream = Upstream::start();
     let app = app(&upstream, "{drain_delay: 0ms, grace: 50ms}");
-    let url = app.url("/slow/3600000");
+    let url = app.url("/held");
     let cut = tokio::spawn(reqwest::get(url));
-    while upstream.seen().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    upstream.has_seen(1).await;
     app.tell(Stop::Graceful);
     assert_eq!(
         tokio::task::spawn_blocking(|| app.ended())
@@ -147,12 +155,11 @@ async fn what_is_in_flight_while_stopping_is_still_charged_in_redis() {
         server.url()
     ));
     let busy: Vec<_> = (0..16)
-        .map(|_| tokio::spawn(reqwest::get(app.url("/slow/300"))))
+        .map(|_| tokio::spawn(reqwest::get(app.url("/held"))))
         .collect();
-    while upstream.seen().len() < busy.len() {
-        tokio::task::yield_now().await;
-    }
-    app.tell(Stop::Graceful);
+    upstream.has_seen(busy.len()).await;
+    close(&app).await;
+    upstream.let_go();
     for request in busy {
         let response = request.await.expect("no panic").expect("a response");
         assert_eq!(response.status(), 200);

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 
 use crate::support::{
     binary::{self, Binary, file, text},
+    redis::eventually,
     upstream::Upstream,
 };
 
@@ -147,9 +148,10 @@ async fn a_second_signal_stops_it_at_once_with_exit_code_3() {
     let binary = Binary::start(&format!("shutdown: {{drain_delay: 1h}}\n{MINIMAL}"));
     binary.signal("TERM");
     let url = format!("http://{}/readyz", binary.metrics);
-    while reqwest::get(&url).await.expect("health is served").status() != 503 {
-        tokio::task::yield_now().await;
-    }
+    eventually("it is stopping", async || {
+        reqwest::get(&url).await.expect("health is served").status() == 503
+    })
+    .await;
     binary.signal("TERM");
     let code = tokio::task::spawn_blocking(|| binary.exit_code()).await;
     assert_eq!(code.expect("no panic"), Some(3));

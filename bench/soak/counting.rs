@@ -6,8 +6,9 @@ use std::{fs, net::Ipv4Addr, sync::Arc, thread};
 use slidegate::{
     clock,
     config::Config,
-    metrics::{DecidedBy, Metrics, PolicyMetrics},
+    metrics::{Metrics, PolicyMetrics},
     policy::{Asked, Identifier, PolicySet},
+    store::DecidedBy,
 };
 
 use super::{

@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 use crate::{
     held,
     limiter::{Limiter, StoreStatus},
-    metrics::DecidedBy,
     policy::{Charge, NamedLimit, Policy},
     proxy::Rules,
+    store::DecidedBy,
 };
 
 /// The store, and every policy in configuration order.

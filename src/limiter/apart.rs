@@ -14,9 +14,8 @@ use tokio::{
 
 use super::{Intent, LimitDecision, LimitDecisions, Limiter, Outcome, Verdict};
 use crate::{
-    metrics::DecidedBy,
     policy::Asked,
-    store::{At, GroupReply, StoreError},
+    store::{At, DecidedBy, GroupReply, StoreError},
 };
 
 /// A question about one policy, and its answer to come.

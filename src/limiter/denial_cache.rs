@@ -24,8 +24,8 @@ use self::{
 };
 use super::{LimitDecision, LimitDecisions};
 use crate::{
-    metrics::DecidedBy,
     policy::{Asked, NamedLimit, PolicySet},
+    store::DecidedBy,
 };
 
 /// What was seen of the counters of one set of policies.

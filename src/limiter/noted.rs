@@ -5,10 +5,9 @@ use std::sync::Arc;
 use super::LimitDecision;
 use crate::{
     bounded_log::{Event, KeptBack},
-    metrics::DecidedBy,
     policy::{Identifier, Mode, Policy},
     ratelimit::{Decision, Wait},
-    store::StoreError,
+    store::{DecidedBy, StoreError},
 };
 
 /// A decision, with all that is told of it. The identifier is an address or a hash, never a key.

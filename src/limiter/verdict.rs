@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 
 use crate::{
-    metrics::DecidedBy,
     policy::{Identifier, NamedLimit, PolicySet, Refusal, Tiers},
     ratelimit::{Decision, Wait},
+    store::DecidedBy,
 };
 
 /// What a request gets.

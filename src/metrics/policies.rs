@@ -7,10 +7,11 @@ use prometheus::{
     core::{MetricVec, MetricVecBuilder},
 };
 
-use super::{DECISIONS, DecidedBy, Metrics};
+use super::{DECISIONS, Metrics};
 use crate::{
     policy::{Asked, Policy, PolicySet},
     ratelimit::{Decision, Judgement},
+    store::DecidedBy,
 };
 
 /// The handles of the metrics of one set of policies.

@@ -189,31 +189,32 @@ impl Responder {
             head: request,
             id: None,
         };
-        let passes = verdict.outcome == Outcome::Pass;
-        let mut head = if passes {
-            let mut head = ResponseHeader::build(StatusCode::OK, None)
-                .expect("a head with a status and nothing else");
-            self.annotate(&asked, Some(verdict), Duration::ZERO, &mut head)
-                .expect("every value is a header value");
-            head
-        } else {
-            self.refuse(&asked, verdict).0
+        let (status, mut head) = match self.refuse(&asked, verdict) {
+            Some((head, _)) => (Some(head.status), head),
+            None => {
+                let mut head = ResponseHeader::build(StatusCode::OK, None)
+                    .expect("a head with a status and nothing else");
+                self.annotate(&asked, Some(verdict), Duration::ZERO, &mut head)
+                    .expect("every value is a header value");
+                (None, head)
+            }
         };
         head.remove_header(&header::CONTENT_LENGTH);
         Preview {
-            status: (!passes).then_some(head.status),
+            status,
             headers: head.headers.clone(),
         }
     }
 
-    /// The response to a request that does not pass.
-    pub fn refuse(&self, asked: &Asked<'_>, verdict: &Verdict) -> (ResponseHeader, Bytes) {
+    /// The response to a request that does not pass; `None` where it does.
+    pub fn refuse(&self, asked: &Asked<'_>, verdict: &Verdict) -> Option<(ResponseHeader, Bytes)> {
         let problem = match &verdict.outcome {
-            Outcome::Denied | Outcome::Pass => Problem::denied(verdict),
+            Outcome::Pass => return None,
+            Outcome::Denied => Problem::denied(verdict),
             Outcome::Unavailable { retry_after } => Problem::unavailable(*retry_after),
             Outcome::Refused(refusal) => Problem::refused(refusal),
         };
-        self.write(asked, &problem, Some(verdict), Duration::ZERO)
+        Some(self.write(asked, &problem, Some(verdict), Duration::ZERO))
     }
 
     /// The response to a request that failed with `status`, `passed` after the decision on it.
@@ -279,7 +280,7 @@ impl Responder {
             more(&mut head)?;
             Ok::<_, Box<pingora::Error>>(head)
         };
-        build().expect("names are constant, values are numbers and words of the configuration")
+        build().expect("names are constant; values are numbers, words of ours or the configuration, or came as headers")
     }
 
     fn policy_members(&self, verdict: &Verdict) -> Option<HeaderValue> {

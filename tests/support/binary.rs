@@ -7,6 +7,10 @@ use std::{
     time::Duration,
 };
 
+use slidegate::clock;
+
+use super::redis::PATIENT;
+
 /// A command that runs the binary, with no environment but what is given.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
@@ -168,7 +172,8 @@ impl Binary {
     }
 
     fn is_ready(&mut self) -> bool {
-        for _ in 0..2_000 {
+        let started = clock::instant();
+        while clock::elapsed(started) < PATIENT {
             if std::net::TcpStream::connect(self.metrics).is_ok() {
                 return true;
             }

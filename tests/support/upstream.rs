@@ -16,10 +16,13 @@ use pingora::{
 use slidegate::server::{Guests, serve};
 use tokio::sync::watch;
 
+use super::redis::eventually;
+
 /// A running upstream; it ends with the test.
 pub struct Upstream {
     pub address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
+    let_go: watch::Sender<bool>,
     _close: watch::Sender<bool>,
 }
 
@@ -53,8 +56,8 @@ pub struct Seen {
 impl Upstream {
     /// Starts it on a free port, on a thread of its own.
     ///
-    /// `/status/503` answers that status, `/slow/500` waits so many milliseconds, `/limits` sends rate
-    /// limit headers of its own, anything else is answered `ok`.
+    /// `/status/503` answers that status, `/slow/500` waits so many milliseconds, `/held` until it is told by
+    /// [`Self::let_go`], `/limits` sends rate limit headers of its own, anything else is answered `ok`.
     pub fn start() -> Self {
         Self::start_at("127.0.0.1:0")
     }
@@ -66,11 +69,15 @@ impl Upstream {
         let address = listener.local_addr().expect("a bound listener");
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (close, closing) = watch::channel(false);
+        let (let_go, held) = watch::channel(false);
         // What clients may take is slidegate's to say.
         let mut guests = Guests::of_operators();
         guests.bounds.max_header_size = usize::MAX / 2;
         guests.bounds.header_timeout = Duration::from_secs(3600);
-        let service = Arc::new(HttpServer::new_app(Service { seen: seen.clone() }));
+        let service = Arc::new(HttpServer::new_app(Service {
+            seen: seen.clone(),
+            held,
+        }));
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -81,12 +88,24 @@ impl Upstream {
         Self {
             address,
             seen,
+            let_go,
             _close: close,
         }
     }
 
     pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().clone()
+    }
+
+    /// Waits until so many requests have reached it.
+    pub async fn has_seen(&self, number: usize) {
+        let what = format!("{number} requests reach the upstream");
+        eventually(&what, async || self.seen().len() >= number).await;
+    }
+
+    /// Answers the requests for `/held`, and holds no other.
+    pub fn let_go(&self) {
+        self.let_go.send_replace(true);
     }
 
     pub fn last(&self) -> Seen {
@@ -100,6 +119,7 @@ impl Upstream {
 
 struct Service {
     seen: Arc<Mutex<Vec<Seen>>>,
+    held: watch::Receiver<bool>,
 }
 
 #[async_trait]
@@ -122,6 +142,10 @@ impl ServeHttp for Service {
                 tokio::time::sleep(Duration::from_millis(millis)).await;
             }
             _ => {}
+        }
+        if path == "/held" {
+            // It errs where the test has ended.
+            drop(self.held.clone().wait_for(|let_go| *let_go).await);
         }
         if path == "/limits" {
             response = response

@@ -142,8 +142,7 @@ fn hops(text: &str) -> Result<u8, Rejected> {
     })
 }
 
-/// The ranges of a list; `None` if it is none.
-/// A list of addresses and ranges.
+/// A list of addresses and ranges, without those that are faulty; `None` where it is no such list.
 pub fn ranges(field: Field<'_>, example: &str) -> Option<Vec<Cidr>> {
     let mut seen = Vec::new();
     field.list(example, |item| {
