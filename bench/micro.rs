@@ -10,10 +10,10 @@ use slidegate::{
     clock::Clock,
     config::Config,
     limiter::{Intent, Limiter},
-    metrics::{DecidedBy, Metrics, PolicyMetrics},
+    metrics::{Metrics, PolicyMetrics},
     policy::{Client, IdentifierHasher, PolicySet, RequestView},
     ratelimit::{Algorithm, Cost, Counts, Limit, Timestamp, decide},
-    store::{MemoryStore, Store},
+    store::{DecidedBy, MemoryStore, Store},
 };
 
 criterion_group!(benches, core, identity, matching, metrics, limiter);

@@ -5,9 +5,10 @@ use redis::Connection;
 /// As the proxy joins it: lua/README.md.
 pub const TAKE: &str = concat!(
     include_str!("../../lua/counter.lua"),
+    include_str!("../../lua/log.lua"),
     include_str!("../../lua/sliding_window_counter.lua"),
     include_str!("../../lua/fixed_window.lua"),
-    include_str!("../../lua/log.lua"),
+    include_str!("../../lua/sliding_log.lua"),
     include_str!("../../lua/take.lua"),
 );
 
