@@ -48,7 +48,7 @@ pub struct LimiterSettings {
     /// How many proxies share each limit while each decides alone. Default 1.
     pub expected_replicas: NonZeroU32,
     /// The edges of the near-limit bands, as shares of the quota; ascending, at least two.
-    /// Default 0.90, 0.95, 1.00, 1.05, 1.10.
+    /// Default [`Self::DEFAULT_NEAR_LIMIT_EDGES`].
     pub near_limit_edges: Vec<f64>,
     /// How long what Redis told of a denial may prove others without a call; zero is off. Default 1 s:
     /// about as long as a denial that is no longer right is bearable.
@@ -57,6 +57,11 @@ pub struct LimiterSettings {
     pub audit: Option<AuditSample>,
     /// What is logged of single decisions, from the start of the process on.
     pub lines: LineSettings,
+}
+
+impl LimiterSettings {
+    /// The edges of the near-limit bands where none are configured: 5 % apart, on both sides of the limit.
+    pub const DEFAULT_NEAR_LIMIT_EDGES: [f64; 5] = [0.90, 0.95, 1.00, 1.05, 1.10];
 }
 
 /// The most log lines a second about single decisions, from 0 to 1,000.

@@ -37,7 +37,7 @@ use crate::{
     policy::{ClientRule, IdentifierHasher},
 };
 
-pub(crate) use self::connection::{LINGER, LINGER_BYTES, LINGER_IDLE};
+pub(crate) use self::connection::Lingering;
 pub use self::{
     census::{Census, CensusSettings},
     connection::Bounds,

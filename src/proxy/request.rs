@@ -9,12 +9,11 @@ use pingora::{
     protocols::http::{HttpTask, ServerSession as HttpSession},
 };
 use pingora_proxy::Session;
-use tokio::time::timeout;
 
 use super::RequestBounds;
 use crate::{
     policy::{Client, ClientRule},
-    server::{LINGER, LINGER_BYTES, LINGER_IDLE},
+    server::Lingering,
 };
 
 /// Who sent the request, and whether the peer of its connection is a trusted proxy.
@@ -236,16 +235,14 @@ pub(super) async fn read_on(session: &mut Session) {
     if downstream.as_http2().is_none() || downstream.is_body_done() {
         return;
     }
-    let until_it_ends = async {
-        let mut left = LINGER_BYTES;
-        while let Ok(Ok(Some(part))) = timeout(LINGER_IDLE, downstream.read_request_body()).await {
-            match left.checked_sub(part.len()) {
-                Some(rest) => left = rest,
-                None => break,
-            }
-        }
-    };
-    drop(timeout(LINGER, until_it_ends).await);
+    let mut lingering = Lingering::begin();
+    while lingering
+        .hears(async {
+            let part = downstream.read_request_body().await;
+            part.ok().flatten().map(|part| part.len())
+        })
+        .await
+    {}
 }
 
 /// The most of an unread body that is read for the sake of the connection, in bytes.

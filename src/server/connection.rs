@@ -5,7 +5,7 @@
 
 use std::{
     any::Any,
-    future::Future as _,
+    future::Future,
     io,
     pin::Pin,
     sync::Arc,
@@ -24,7 +24,7 @@ use pingora::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream, ReadBuf},
-    time::{Sleep, sleep, timeout},
+    time::{Sleep, sleep, timeout, timeout_at},
 };
 use tokio_util::{either::Either, task::TaskTracker};
 
@@ -325,18 +325,41 @@ impl Drop for Connection {
 }
 
 async fn linger(mut stream: Socket) {
-    let until_it_ends = async {
-        let mut dropped = [0; READ_BUFFER];
-        let mut left = LINGER_BYTES;
-        while let Ok(Ok(length @ 1..)) = timeout(LINGER_IDLE, stream.read(&mut dropped)).await {
-            match left.checked_sub(length) {
-                Some(rest) => left = rest,
-                None => break,
-            }
+    let mut dropped = [0; READ_BUFFER];
+    let mut lingering = Lingering::begin();
+    // Whether the client ended or the time did, the socket is closed then.
+    while lingering
+        .hears(async {
+            let read = stream.read(&mut dropped).await;
+            read.ok().filter(|length| *length > 0)
+        })
+        .await
+    {}
+}
+
+/// How a client is listened to that still sends after its answer: for a while, and so much.
+pub(crate) struct Lingering {
+    until: tokio::time::Instant,
+    left: usize,
+}
+
+impl Lingering {
+    pub(crate) fn begin() -> Self {
+        Self {
+            until: tokio::time::Instant::from_std(clock::instant()) + LINGER,
+            left: LINGER_BYTES,
         }
-    };
-    // Whether the client ended or the time did, the socket is closed now.
-    drop(timeout(LINGER, until_it_ends).await);
+    }
+
+    /// Waits for the next part, which tells how many bytes came, or that no more do; whether there may be another.
+    pub(crate) async fn hears(&mut self, part: impl Future<Output = Option<usize>>) -> bool {
+        let Ok(Ok(Some(length))) = timeout_at(self.until, timeout(LINGER_IDLE, part)).await else {
+            return false;
+        };
+        let rest = self.left.checked_sub(length);
+        self.left = rest.unwrap_or_default();
+        rest.is_some()
+    }
 }
 
 impl UniqueID for Connection {
@@ -384,11 +407,11 @@ const READ_BUFFER: usize = 8 * 1024;
 const WRITE_BUFFER: usize = 1460;
 
 /// How long a client that is still sending is listened to after its answer, in all and between two reads.
-pub(crate) const LINGER: Duration = Duration::from_secs(10);
-pub(crate) const LINGER_IDLE: Duration = Duration::from_secs(1);
+const LINGER: Duration = Duration::from_secs(10);
+const LINGER_IDLE: Duration = Duration::from_secs(1);
 
 /// As much of an upload as is read for the sake of its answer, in bytes: 64 MiB.
-pub(crate) const LINGER_BYTES: usize = 64 << 20;
+const LINGER_BYTES: usize = 64 << 20;
 
 /// How many connections of a worker may linger; one more is closed at once.
 const MOST_LINGERING: usize = 256;

@@ -62,6 +62,11 @@ pub struct RedisSettings {
 }
 
 impl RedisSettings {
+    /// The budget where none is configured.
+    pub const DEFAULT_BUDGET: Duration = Duration::from_millis(25);
+    /// The namespace where none is configured.
+    pub const DEFAULT_NAMESPACE: &str = "default";
+
     /// The server at `url`, and every default.
     pub fn new(url: RedisUrl) -> Self {
         Self {
@@ -69,8 +74,8 @@ impl RedisSettings {
             password: None,
             tls: TlsFiles::default(),
             topology: Topology::Single,
-            budget: Duration::from_millis(25),
-            namespace: "default".to_owned(),
+            budget: Self::DEFAULT_BUDGET,
+            namespace: Self::DEFAULT_NAMESPACE.to_owned(),
         }
     }
 }

@@ -11,19 +11,24 @@ use crate::{
 /// Those of each connection, of each request, and of how many connections there are.
 pub fn read(section: &mut Section<'_>) -> (Bounds, RequestBounds, CensusSettings) {
     let seconds = |least, most| duration(Duration::from_secs(least)..=Duration::from_secs(most));
+    let (each, all) = (Bounds::default(), CensusSettings::default());
     let header_timeout = section.word(
         "header_timeout",
-        Duration::from_secs(15),
+        each.header_timeout,
         duration(Duration::from_millis(100)..=Duration::from_secs(3600)),
     );
     let idle_timeout = section.word("idle_timeout", Duration::from_secs(75), seconds(1, 86_400));
     let body_timeout = section.word(
         "body_timeout",
-        Duration::from_secs(60),
+        each.body_timeout,
         duration(Duration::from_millis(100)..=Duration::from_secs(86_400)),
     );
     // Pingora reads no more of a head.
-    let max_header_size = section.word("max_header_size", 64 << 10, size(1 << 10..=1 << 20));
+    let max_header_size = section.word(
+        "max_header_size",
+        each.max_header_size as u64,
+        size(1 << 10..=1 << 20),
+    );
     let max_headers = section.word("max_headers", 100, integer(1..=256));
     let max_body_size = section.word("max_body_size", 1 << 30, size(0..=1 << 40));
     let requests_per_connection = section.word(
@@ -31,9 +36,12 @@ pub fn read(section: &mut Section<'_>) -> (Bounds, RequestBounds, CensusSettings
         10_000,
         integer(1..=1_000_000_000),
     );
-    let connections = section.word("connections", 20_000, integer(1..=1_000_000));
-    let connections_per_address =
-        section.word("connections_per_address", 2_000, integer(1..=1_000_000));
+    let connections = section.word("connections", all.connections, integer(1..=1_000_000));
+    let connections_per_address = section.word(
+        "connections_per_address",
+        all.connections_per_address,
+        integer(1..=1_000_000),
+    );
     let reaches_all = connections_per_address as usize > connections;
     if section.has("connections_per_address") && reaches_all {
         let problem = "has no effect: there are no more connections in all";

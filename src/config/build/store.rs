@@ -23,7 +23,7 @@ pub fn read(section: &mut Section<'_>) -> Store {
     let redis = super::redis::read(section);
     let budget = section.word(
         "budget",
-        Duration::from_millis(25),
+        RedisSettings::DEFAULT_BUDGET,
         duration(Duration::from_millis(1)..=Duration::from_secs(10)),
     );
     let denial_cache = section.word(
@@ -31,9 +31,8 @@ pub fn read(section: &mut Section<'_>) -> Store {
         Duration::from_secs(1),
         duration(Duration::ZERO..=Duration::from_secs(60)),
     );
-    let namespace = section.word("namespace", "default".to_owned(), |text| {
-        name(text).map(str::to_owned)
-    });
+    let default = RedisSettings::DEFAULT_NAMESPACE.to_owned();
+    let namespace = section.word("namespace", default, |text| name(text).map(str::to_owned));
     let max_counters = section.word("max_counters", 1_000_000, integer(1..=1_000_000_000));
     Store {
         redis: redis.map(|redis| RedisSettings {
