@@ -472,7 +472,12 @@ impl Way {
     /// How the address is connected to whose turn it is for the next attempt.
     fn next_peer(&mut self, repeats: bool, upgrade: bool) -> pingora::Result<Box<HttpPeer>> {
         let member = self.upstream.choose(self.turn, &self.tried, repeats)?;
-        let peer = self.upstream.peer(&member, upgrade);
+        let mut peer = self.upstream.peer(&member, upgrade);
+        if self.is_repeated
+            && let Ok(peer) = &mut peer
+        {
+            upstream::connect_anew(peer);
+        }
         if !self.tried.is_empty() {
             self.upstream.metrics().retried();
         }

@@ -187,6 +187,37 @@ async fn a_get_that_a_kept_connection_did_not_take_is_sent_by_a_new_one() {
     assert_eq!(gets.load(Ordering::SeqCst), 3);
 }
 
+/// Others that were kept with it may be as dead.
+#[tokio::test]
+async fn what_a_kept_connection_did_not_take_is_repeated_by_a_new_one() {
+    let both = Arc::new(std::sync::Barrier::new(2));
+    let address = raw(move |mut stream| {
+        let both = both.clone();
+        // Each connection answers its first request, and ends at its second.
+        std::thread::spawn(move || {
+            let waits = head(&mut stream).is_some_and(|head| head.starts_with("GET /kept "));
+            if waits {
+                both.wait();
+            }
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+            stream.write_all(answer).expect("bytes are sent");
+            read_head(&mut stream);
+        });
+    });
+    let app = app(&address.to_string(), "");
+    let mut wires = [(); 2].map(|()| Wire::open(app.proxy));
+    for wire in &mut wires {
+        wire.send(b"GET /kept HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    for wire in &mut wires {
+        assert!(wire.response().starts_with("HTTP/1.1 200 "));
+    }
+    let response = wires[0]
+        .send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .response();
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+}
+
 /// Whatever its connections were, and however many addresses there are.
 #[tokio::test]
 async fn what_was_sent_is_repeated_once_at_most() {
@@ -194,15 +225,18 @@ async fn what_was_sent_is_repeated_once_at_most() {
     let addresses = [(); 2].map(|()| {
         let counted = gets.clone();
         raw(move |mut stream| {
-            while let Some(head) = head(&mut stream) {
-                if head.starts_with("GET /dropped ") {
-                    counted.fetch_add(1, Ordering::SeqCst);
-                    return;
+            let counted = counted.clone();
+            std::thread::spawn(move || {
+                while let Some(head) = head(&mut stream) {
+                    if head.starts_with("GET /dropped ") {
+                        counted.fetch_add(1, Ordering::SeqCst);
+                        return;
+                    }
+                    stream
+                        .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                        .expect("bytes are sent");
                 }
-                stream
-                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-                    .expect("bytes are sent");
-            }
+            });
         })
     });
     let [one, other] = addresses.map(|address| address.to_string());

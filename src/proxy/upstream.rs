@@ -24,6 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub use failure::Failure;
 
 use self::peer::Identity;
+pub(super) use self::peer::connect_anew;
 use crate::{
     clock,
     metrics::{Metrics, UpstreamMetrics},

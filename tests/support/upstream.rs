@@ -13,7 +13,10 @@ use pingora::{
     apps::http_app::{HttpServer, ServeHttp},
     protocols::http::ServerSession,
 };
-use slidegate::server::{Guests, serve};
+use slidegate::{
+    policy::{ClientRule, IdentifierHasher},
+    server::{Census, CensusSettings, Guests, serve},
+};
 use tokio::sync::watch;
 
 use super::redis::eventually;
@@ -72,6 +75,9 @@ impl Upstream {
         let (let_go, held) = watch::channel(false);
         // What clients may take is slidegate's to say.
         let mut guests = Guests::of_operators();
+        let networks = IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX);
+        let census = CensusSettings::default();
+        guests.census = Arc::new(Census::new(census, networks, ClientRule::default(), None));
         guests.bounds.max_header_size = usize::MAX / 2;
         guests.bounds.header_timeout = Duration::from_secs(3600);
         let service = Arc::new(HttpServer::new_app(Service {

@@ -19,6 +19,17 @@ use pingora_core::{
 
 use crate::upstream::{Http, Socket, Target, TlsSettings, UpstreamSettings};
 
+/// Has this peer connected to by a connection of its own: where one that was kept did not take a request, others that were
+/// kept with it may be as dead.
+pub(in crate::proxy) fn connect_anew(peer: &mut HttpPeer) {
+    peer.group_key |= ANEW;
+    // Nor is it kept, where nobody would look for it.
+    peer.options.idle_timeout = Some(Duration::ZERO);
+}
+
+/// No number of an upstream: they count from 1.
+const ANEW: u64 = 1 << 63;
+
 /// Whom one upstream's connections trust, and who they are.
 pub(super) struct Identity {
     /// Another for each upstream that is built: none takes a connection that another one verified.
