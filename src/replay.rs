@@ -4,13 +4,21 @@
 //! around them, and `format` says what a line tells of a request. What cannot be read is counted in a [`Reading`],
 //! by reason.
 //!
+//! A [`Replay`] decides on the requests: `run` by the limiter of the proxy, by another algorithm or by an exact log,
+//! each at its own stamp and in the order of the log. `tally` counts what came of it, limit by limit, and judges each
+//! decision by an exact `log` of what was admitted; a [`Report`] tells it.
+//!
 //! Nothing here knows a file or a terminal; those are the command's.
 
 mod format;
 mod lines;
+mod log;
 mod reader;
 mod record;
+mod report;
+mod run;
 mod stamp;
+mod tally;
 mod unreadable;
 mod wrapper;
 
@@ -18,5 +26,7 @@ pub use format::Format;
 pub use lines::LONGEST_LINE;
 pub use reader::{Reading, read};
 pub use record::Record;
+pub use report::{Identifiers, LimitReport, LogsReport, Outcome, Report, RuleReport, Shown, Worst};
+pub use run::{Replay, Rule};
 pub use unreadable::{Reason, Unreadable};
 pub use wrapper::Wrapper;
