@@ -2,10 +2,13 @@
 
 use std::{
     fs::File,
+    io::Write as _,
     path::{Path, PathBuf},
+    process::{Output, Stdio},
     sync::Arc,
 };
 
+use serde_json::Value;
 use slidegate::{
     policy::{ClientRule, IdentifierHasher, Policy, PolicySet},
     ratelimit::{Algorithm, Limit},
@@ -15,9 +18,36 @@ use slidegate::{
     },
 };
 
+use crate::support::{binary, snapshot::agrees};
+
 fn log(name: &str) -> PathBuf {
     let logs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logs");
     logs.join(name)
+}
+
+/// Runs the command with this on standard input.
+fn replay(arguments: &[&str], input: &[u8]) -> Output {
+    let arguments = [&["replay"], arguments].concat();
+    let mut child = binary::command(&arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    // It may have refused before it read.
+    drop(child.stdin.take().expect("it is piped").write_all(input));
+    child.wait_with_output().expect("it ends")
+}
+
+/// What was written, with a mark before what was written as an error.
+fn told(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    match error.is_empty() {
+        true => out,
+        false => format!("{out}[{:?}] {error}", output.status.code()),
+    }
 }
 
 /// What a log holds, and every request of it.
@@ -273,4 +303,139 @@ fn a_request_is_decided_at_its_own_stamp_also_where_stamps_go_back() {
     assert_eq!(by(&report, FIXED).denied, 2, "at 0 and at 601, not at 599");
     assert_eq!(report.logs.out_of_order, 2);
     assert_eq!(report.logs.out_of_order_by_ms, 600_000);
+}
+
+const SHOP: &str = "tests/logs/shop_jan19.combined.log";
+
+#[test]
+fn a_person_gets_a_table_and_nothing_else_where_it_is_piped() {
+    let told = told(&replay(&["--limit", "30/1m", SHOP], b""));
+    agrees("tests/snapshots/replay.txt", &told);
+}
+
+#[test]
+fn a_program_gets_json_alike_from_a_file_and_zipped_from_standard_input() {
+    let log = std::fs::read(log("shop_jan19.combined.log")).expect("a log");
+    let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    zip.write_all(&log).expect("in memory");
+    let zip = zip.finish().expect("in memory");
+    let arguments = ["--json", "--limit", "30/1m", "--limit", "60/1h"];
+    let json = |file, input: &[u8]| -> Value {
+        let output = replay(&[&arguments[..], &[file]].concat(), input);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)))
+    };
+    let report = json(SHOP, b"");
+    assert_eq!(report, json("-", &zip));
+    assert_eq!(report["in_force"], "sliding_window_counter");
+    for limit in report["limits"].as_array().expect("a list") {
+        for rule in ["sliding_window_counter", "fixed_window", "exact_log"] {
+            for key in ["denied", "false_allows", "false_denials", "max_excess"] {
+                assert!(limit["algorithms"][rule][key].is_u64(), "{limit}");
+            }
+        }
+    }
+}
+
+#[test]
+fn addresses_are_shown_where_that_is_asked_for_and_nowhere_else() {
+    let arguments = ["--limit", "30/1m", SHOP];
+    let hashed = told(&replay(&arguments, b""));
+    let shown = told(&replay(&[&arguments[..], &["--show"]].concat(), b""));
+    let is_told = |text: &str| text.contains("10.0.0.") || text.contains("2001:db8:");
+    assert!(is_told(&shown) && !is_told(&hashed), "{shown}{hashed}");
+}
+
+#[test]
+fn policies_of_a_configuration_decide_as_they_would_on_the_requests_themselves() {
+    let config = binary::file(
+        "upstream: {address: '127.0.0.1:9'}\n\
+         identity: {trusted_proxies: [10.0.0.0/8]}\n\
+         policies:\n\
+         - {name: login, match: {path: [/login], method: [POST]}, limits: [1/1m]}\n\
+         - {name: by-agent, mode: shadow, identifier: [header:user-agent], algorithm: fixed_window, limits: [2/1m]}\n",
+    );
+    let line = |request: &str, client: &str| {
+        format!(
+            "10.0.0.9 - - [01/Jan/2026:12:00:00 +0000] \"{request} HTTP/1.1\" 200 1 \"-\" \"x\" \"{client}\"\n"
+        )
+    };
+    let log = [
+        line("POST /login", "203.0.113.1"),
+        line("POST /login", "203.0.113.1, 10.0.0.1"),
+        line("POST /%6cogin", "203.0.113.2"),
+        line("GET /login", "203.0.113.1"),
+    ];
+    let config = binary::text(config.path()).to_owned();
+    let output = replay(
+        &["--json", "--config", &config, "--show", "-"],
+        log.concat().as_bytes(),
+    );
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)));
+    assert_eq!(report["in_force"], "configured");
+    let limit = |place: usize| &report["limits"][place];
+    let login = &limit(0)["algorithms"]["configured"];
+    assert_eq!(
+        (&limit(0)["requests"], &login["denied"]),
+        (&3.into(), &1.into()),
+        "{report:#}"
+    );
+    assert_eq!(limit(0)["worst"][0]["identifier"], "203.0.113.1");
+    let agent = &limit(1)["algorithms"]["configured"];
+    assert_eq!(
+        (&limit(1)["mode"], &agent["denied"]),
+        (&"shadow".into(), &2.into())
+    );
+    assert_eq!(report["requests"]["configured"]["denied"], 1);
+}
+
+#[test]
+fn what_is_no_log_or_no_limit_is_told_with_what_is_accepted() {
+    for (arguments, input, expected) in [
+        (
+            &["--limit", "5/1m", "-"][..],
+            "hello\n\x1b[2Jx\n",
+            "standard input: none of its lines tells of a request\n  \
+            2 in no known format\n    \
+              standard input:1: in no known format: hello\n    \
+              standard input:2: in no known format: \\x1b[2Jx\n  \
+            hint: accepted are the common and the combined format, ",
+        ),
+        (
+            &["--limit", "5/1m", "nowhere"],
+            "",
+            "nowhere: cannot be opened: ",
+        ),
+        (
+            &["--limit", "5/1m", "--limit", "6/60s", "-"],
+            "",
+            "--limit: found 5/1m and 6/1m, and one window has one limit",
+        ),
+        (
+            &["--limit", "5", "-"],
+            "",
+            "a limit is units, a slash and a window, as in 100/1m",
+        ),
+        (
+            &["--limit", "5/1m", "--config", "config.yaml", "-"],
+            "",
+            "cannot be used with",
+        ),
+        (&["-"], "", "<--config <CONFIG>|--limit <LIMIT>>"),
+        (&["--limit", "5/1m"], "", "<FILE>..."),
+    ] {
+        let output = replay(arguments, input.as_bytes());
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(expected), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn an_empty_log_is_no_error() {
+    let output = replay(&["--limit", "5/1m", "-"], b"");
+    assert_eq!(
+        (told(&output), output.status.code()),
+        ("0 requests\n".to_owned(), Some(0))
+    );
 }

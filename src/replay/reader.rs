@@ -39,6 +39,17 @@ impl Reading {
         self.unreadable.values().sum()
     }
 
+    /// Adds what was read of the next log.
+    pub fn add(&mut self, next: Self) {
+        self.requests += next.requests;
+        self.not_http += next.not_http;
+        add(&mut self.formats, next.formats);
+        add(&mut self.wrappers, next.wrappers);
+        add(&mut self.unreadable, next.unreadable);
+        self.shown.extend(next.shown);
+        self.shown.truncate(Self::MOST_SHOWN);
+    }
+
     fn unreadable(&mut self, file: &str, line: u64, reason: Reason, text: &[u8]) {
         *self.unreadable.entry(reason).or_default() += 1;
         if self.shown.len() < Self::MOST_SHOWN {
@@ -49,6 +60,12 @@ impl Reading {
                 begins: beginning(text),
             });
         }
+    }
+}
+
+fn add<K: Ord>(counts: &mut BTreeMap<K, u64>, more: BTreeMap<K, u64>) {
+    for (key, count) in more {
+        *counts.entry(key).or_default() += count;
     }
 }
 
