@@ -6,7 +6,8 @@
 //!
 //! A [`Replay`] decides on the requests: `run` by the limiter of the proxy, by another algorithm or by an exact log,
 //! each at its own stamp and in the order of the log. `tally` counts what came of it, limit by limit, and judges each
-//! decision by an exact `log` of what was admitted; a [`Report`] tells it.
+//! decision by an exact `log` of what was admitted; a [`Report`] tells it. Where nobody knows a limit yet, `suggest` tells
+//! what each would have cost.
 //!
 //! Nothing here knows a file or a terminal; those are the command's.
 
@@ -18,6 +19,7 @@ mod record;
 mod report;
 mod run;
 mod stamp;
+mod suggest;
 mod tally;
 mod unreadable;
 mod wrapper;
@@ -28,5 +30,6 @@ pub use reader::{Reading, read};
 pub use record::Record;
 pub use report::{Identifiers, LimitReport, LogsReport, Outcome, Report, RuleReport, Shown, Worst};
 pub use run::{Replay, Rule};
+pub use suggest::{ASSUMPTIONS, Busiest, Candidate, Suggesting, Suggestion};
 pub use unreadable::{Reason, Unreadable};
 pub use wrapper::Wrapper;

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-const DOCUMENTS: [&str; 20] = [
+const DOCUMENTS: [&str; 21] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -15,6 +15,7 @@ const DOCUMENTS: [&str; 20] = [
     "docs/metrics.md",
     "docs/observe.md",
     "docs/redis.md",
+    "docs/replay.md",
     "docs/responses.md",
     "docs/sidecar.md",
     "docs/soak.md",

@@ -421,7 +421,7 @@ fn what_is_no_log_or_no_limit_is_told_with_what_is_accepted() {
             "",
             "cannot be used with",
         ),
-        (&["-"], "", "<--config <CONFIG>|--limit <LIMIT>>"),
+        (&["-"], "", "<--config <CONFIG>|--limit <LIMIT>|--suggest>"),
         (&["--limit", "5/1m"], "", "<FILE>..."),
     ] {
         let output = replay(arguments, input.as_bytes());
@@ -437,5 +437,84 @@ fn an_empty_log_is_no_error() {
     assert_eq!(
         (told(&output), output.status.code()),
         ("0 requests\n".to_owned(), Some(0))
+    );
+}
+
+#[test]
+fn what_a_suggested_limit_would_have_cost_is_what_replay_says_of_it() {
+    for (name, least) in [("shop_jan19.combined.log", 4), ("nasa_aug95.common.log", 3)] {
+        let file = format!("tests/logs/{name}");
+        let output = replay(&["--suggest", "--json", &file], b"");
+        let told: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)));
+        let suggestion = &told["suggestions"][0];
+        assert_eq!(
+            (&suggestion["policy"], &suggestion["window"]),
+            (&"client_ip".into(), &"1m".into())
+        );
+        let candidates = suggestion["candidates"].as_array().expect("a list");
+        assert!(candidates.len() >= least, "{suggestion:#}");
+        for candidate in candidates {
+            let limit = candidate["limit"].as_str().expect("a limit");
+            let report = replayed(name, File::open(log(name)).expect(name), &[limit]);
+            let counter = by(&report, COUNTER);
+            assert_eq!(candidate["denied"], counter.denied, "{name}, {limit}");
+            assert_eq!(
+                candidate["denied_identifiers"], counter.denied_identifiers,
+                "{name}, {limit}"
+            );
+        }
+        let last = candidates.last().expect("one");
+        assert_eq!(
+            (&last["denied"], &last["peak"]),
+            (&0.into(), &suggestion["peak"])
+        );
+        assert!(
+            told["assumptions"]
+                .as_array()
+                .is_some_and(|all| all.len() > 2)
+        );
+    }
+}
+
+#[test]
+fn a_suggestion_knows_the_busiest_window_wherever_it_begins_and_what_a_limit_cuts() {
+    let other = constructed(&[(61, 2)]).replace("10.0.0.1", "10.0.0.2");
+    let log = constructed(&[(58, 3), (62, 4)]) + &other;
+    let output = replay(
+        &["--suggest", "--window", "1m", "--json", "-"],
+        log.as_bytes(),
+    );
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let suggestion = &told["suggestions"][0];
+    assert_eq!(
+        suggestion["busiest"]["max"], 7,
+        "3 and 4, though a minute begins between"
+    );
+    assert_eq!(suggestion["busiest"]["p50"], 2);
+    assert_eq!(suggestion["peak"], 6, "4 and 2 in the second minute");
+    let candidates = suggestion["candidates"].as_array().expect("a list");
+    let rows: Vec<_> = candidates.iter().map(|row| row.to_string()).collect();
+    let row = |limit, identifiers, denied, peak| {
+        format!(
+            "{{\"denied\":{denied},\"denied_identifiers\":{identifiers},\"limit\":\"{limit}\",\"peak\":{peak}}}"
+        )
+    };
+    // By 2: one of three, and three of four, since two weigh 1.93 then. By 5: 2.9 weigh, and three more may come.
+    assert_eq!(
+        rows,
+        [
+            row("2/1m", 1, 4, 3),
+            row("5/1m", 1, 1, 5),
+            row("10/1m", 0, 0, 6)
+        ]
+    );
+}
+
+#[test]
+fn a_person_gets_candidates_with_what_is_assumed() {
+    agrees(
+        "tests/snapshots/suggest.txt",
+        &told(&replay(&["--suggest", SHOP], b"")),
     );
 }

@@ -17,13 +17,13 @@ use crate::{
     app, clock,
     config::{Config, ConfigError, Environment},
     policy::{ClientRule, IdentifierHasher, Policy, PolicySet},
-    ratelimit::Limit,
-    replay::{self, Identifiers, Reading, Record, Replay, Report, Rule},
+    ratelimit::{Limit, Window},
+    replay::{self, Identifiers, Reading, Record, Replay, Report, Rule, Suggesting},
 };
 
 /// Which logs, and which limits.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("by").required(true).args(["config", "limits"])))]
+#[command(group(ArgGroup::new("by").required(true).multiple(true).args(["config", "limits", "suggest"])))]
 pub(super) struct Scenario {
     /// Access logs, the oldest first, gzipped or not; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
@@ -32,12 +32,21 @@ pub(super) struct Scenario {
     #[arg(long, short)]
     config: Option<PathBuf>,
     /// By this limit for each client address, as in 100/1m; may be given several times, for different windows.
-    #[arg(
-        long = "limit",
-        value_name = "LIMIT",
-        required_unless_present = "config"
-    )]
+    #[arg(long = "limit", value_name = "LIMIT", conflicts_with = "config")]
     limits: Vec<Limit>,
+    /// Tell what limits would have cost that nobody has chosen yet: for whom the policies of --config count, in the
+    /// windows of their limits; without one for each client address.
+    #[arg(long, conflicts_with = "limits")]
+    suggest: bool,
+    /// The window to suggest limits for; may be given several times.
+    #[arg(
+        long = "window",
+        value_name = "WINDOW",
+        default_value = "1m",
+        requires = "suggest",
+        conflicts_with = "config"
+    )]
+    windows: Vec<Window>,
     /// Show the addresses that were denied most as they are, not as hashes.
     #[arg(long)]
     show: bool,
@@ -86,6 +95,9 @@ pub(super) fn replay(
     env: &Environment<'_>,
     out: &mut dyn Write,
 ) -> Result<(), ReplayError> {
+    if scenario.suggest {
+        return suggest(scenario, env, out);
+    }
     let (mut replay, hasher) = match &scenario.config {
         Some(config) => by_configuration(config, env)?,
         None => by_limits(&scenario.limits)?,
@@ -100,8 +112,44 @@ pub(super) fn replay(
         let json = serde_json::to_string_pretty(&report).map_err(io::Error::from)?;
         writeln!(out, "{json}")?;
     } else {
-        table::reading(&reading, &report.logs, out)?;
+        table::reading(&reading, Some(&report.logs), out)?;
         table::report(&report, out)?;
+    }
+    Ok(())
+}
+
+/// Prints what limits would have cost.
+fn suggest(
+    scenario: &Scenario,
+    env: &Environment<'_>,
+    out: &mut dyn Write,
+) -> Result<(), ReplayError> {
+    let mut suggesting = match &scenario.config {
+        Some(path) => {
+            let mut config = Config::load(path, env)?;
+            let clients = std::mem::take(&mut config.clients);
+            Suggesting::new(clients, app::policies(&mut config))
+        }
+        None => {
+            let any = |window| Limit::new(1, window).expect("1 unit fits any window");
+            let limits: Vec<_> = scenario.windows.iter().copied().map(any).collect();
+            let set = one_policy(&limits, &addresses(), Rule::Configured)?;
+            Suggesting::new(ClientRule::default(), set)
+        }
+    };
+    let reading = read_all(&scenario.files, &mut |record| suggesting.see(record))?;
+    let suggestions = suggesting.suggestions();
+    if scenario.json {
+        let told = serde_json::json!({
+            "assumptions": replay::ASSUMPTIONS,
+            "requests": reading.requests,
+            "suggestions": suggestions,
+        });
+        let json = serde_json::to_string_pretty(&told).map_err(io::Error::from)?;
+        writeln!(out, "{json}")?;
+    } else {
+        table::reading(&reading, None, out)?;
+        table::suggestions(&suggestions, out)?;
     }
     Ok(())
 }
@@ -126,20 +174,33 @@ fn by_configuration(
 
 /// By one policy that counts addresses.
 fn by_limits(limits: &[Limit]) -> Result<(Replay, IdentifierHasher), ReplayError> {
+    let hasher = addresses();
+    let in_force = one_policy(limits, &hasher, Rule::Configured)?;
+    let mut rules = Vec::new();
+    for rule in Rule::compared(&in_force) {
+        rules.push((rule, one_policy(limits, &hasher, rule)?));
+    }
+    Ok((Replay::new(ClientRule::default(), rules), hasher))
+}
+
+fn one_policy(
+    limits: &[Limit],
+    hasher: &IdentifierHasher,
+    rule: Rule,
+) -> Result<Arc<PolicySet>, ReplayError> {
     for (place, limit) in limits.iter().enumerate() {
         let mut before = limits[..place].iter();
         if let Some(other) = before.find(|other| other.window() == limit.window()) {
             return Err(ReplayError::SameWindow(*other, *limit));
         }
     }
-    let hasher = IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX);
-    let set = |rule| {
-        let policy = decided(Policy::of_addresses("client_ip", limits), rule);
-        Arc::new(PolicySet::new(vec![policy], hasher.clone()))
-    };
-    let rules = Rule::compared(&set(Rule::Configured));
-    let rules = rules.into_iter().map(|rule| (rule, set(rule))).collect();
-    Ok((Replay::new(ClientRule::default(), rules), hasher))
+    let policy = decided(Policy::of_addresses("client_ip", limits), rule);
+    Ok(Arc::new(PolicySet::new(vec![policy], hasher.clone())))
+}
+
+/// Groups addresses as is done by default.
+fn addresses() -> IdentifierHasher {
+    IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX)
 }
 
 fn decided(policy: Policy, rule: Rule) -> Policy {

@@ -271,6 +271,7 @@ mod tests {
             (r#"GET /a"b HTTP/1.1"#, r#"/a"b"#),
             (r#"GET /a" 200 5 "b\" 404 1 HTTP/1.1"#, "/a"),
             (r"GET /\xd9\x85 HTTP/1.1", "/م"),
+            (r#"GET /a\" 200 5 b HTTP/1.1"#, r#"/a" 200 5 b"#),
         ] {
             let line = format!(r#"10.0.0.1 - - {STAMP} "{written}" 404 209 "-" "a \"b\" c""#);
             let (records, reading) = logged(line.as_bytes());

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock::Clock,
     limiter::{Intent, LimitDecision, Limiter, LimiterSettings, LineSettings, Outcome},
-    policy::{Asked, Charge, Client, ClientHeader, ClientRule, Mode, PolicySet, RequestView},
+    policy::{Asked, Charge, ClientHeader, ClientRule, Mode, PolicySet, RequestView},
     ratelimit::{Algorithm, Timestamp},
     store::MemorySettings,
 };
@@ -105,28 +105,30 @@ impl Replay {
         }
         self.span = Some((first.min(at), last.max(at)));
         self.clock.set(at);
-        let view = RequestView {
-            head: &record.head,
-            client: self.client(record),
-            peer_is_trusted: self.clients.trusts(record.peer),
-        };
+        let view = view(&self.clients, record);
         for run in &mut self.runs {
             run.decide(&view, record);
         }
     }
+}
 
-    /// Who the proxy would take for the client: whom trusted proxies name, where the log has that; else whom the log
-    /// names.
-    fn client(&self, record: &Record) -> Client {
-        let header = match self.clients.header {
-            ClientHeader::XForwardedFor => http::HeaderName::from_static("x-forwarded-for"),
-            ClientHeader::Forwarded => http::header::FORWARDED,
-        };
-        let headers = &record.head.headers;
-        if self.clients.trusts(record.peer) && headers.contains_key(header) {
-            return self.clients.client(record.peer, headers);
-        }
-        record.client
+/// What policies see of a request. Its client is whom the proxy would take for it: whom trusted proxies name, where the
+/// log has that; else whom the log names.
+pub(super) fn view<'r>(clients: &ClientRule, record: &'r Record) -> RequestView<'r> {
+    let header = match clients.header {
+        ClientHeader::XForwardedFor => http::HeaderName::from_static("x-forwarded-for"),
+        ClientHeader::Forwarded => http::header::FORWARDED,
+    };
+    let headers = &record.head.headers;
+    let peer_is_trusted = clients.trusts(record.peer);
+    let client = match peer_is_trusted && headers.contains_key(header) {
+        true => clients.client(record.peer, headers),
+        false => record.client,
+    };
+    RequestView {
+        head: &record.head,
+        client,
+        peer_is_trusted,
     }
 }
 

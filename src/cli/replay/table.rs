@@ -8,11 +8,15 @@ use std::{
 
 use crate::{
     cli::report::span,
-    replay::{LimitReport, LogsReport, Reading, Report},
+    replay::{ASSUMPTIONS, LimitReport, LogsReport, Reading, Report, Suggestion},
 };
 
 /// What was read, and what was not.
-pub(super) fn reading(reading: &Reading, logs: &LogsReport, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn reading(
+    reading: &Reading,
+    logs: Option<&LogsReport>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let formats = reading.formats.iter();
     let formats: Vec<_> = formats
         .map(|(format, lines)| format!("{lines} {format}"))
@@ -26,18 +30,18 @@ pub(super) fn reading(reading: &Reading, logs: &LogsReport, out: &mut dyn Write)
         return writeln!(out, "0 requests");
     }
     writeln!(out, "{requests} requests: {how}")?;
-    if let Some((first, last)) = logs.span_ms {
+    if let Some((first, last)) = logs.and_then(|logs| logs.span_ms) {
         let length = span(Duration::from_millis(last - first));
         writeln!(out, "from {} to {}: {length}", moment(first), moment(last))?;
     }
-    if logs.not_http > 0 {
-        let many = logs.not_http;
+    if reading.not_http > 0 {
+        let many = reading.not_http;
         writeln!(
             out,
             "{many} of them are not as HTTP wants them, and count as GET /"
         )?;
     }
-    if logs.out_of_order > 0 {
+    if let Some(logs) = logs.filter(|logs| logs.out_of_order > 0) {
         let (many, by) = (logs.out_of_order, logs.out_of_order_by_ms);
         let by = span(Duration::from_millis(by));
         writeln!(
@@ -142,6 +146,77 @@ const RULES: [&str; 7] = [
 ];
 
 const WORST: [&str; 3] = ["most denied", "denied", "of requests"];
+
+/// What limits would have cost.
+pub(super) fn suggestions(suggestions: &[Suggestion], out: &mut dyn Write) -> io::Result<()> {
+    for suggestion in suggestions {
+        let Suggestion {
+            policy,
+            window,
+            requests,
+            identifiers,
+            busiest,
+            peak,
+            ..
+        } = suggestion;
+        writeln!(
+            out,
+            "\npolicy {policy}, in {window}: {requests} requests of {identifiers} identifiers"
+        )?;
+        let (p50, p90, p99, p999, max) = (
+            busiest.p50,
+            busiest.p90,
+            busiest.p99,
+            busiest.p999,
+            busiest.max,
+        );
+        writeln!(
+            out,
+            "busiest {window} of an identifier: half up to {p50}, 90 % up to {p90}, 99 % up to {p99}, 99.9 % up to {p999}, \
+             all up to {max}"
+        )?;
+        writeln!(out, "busiest {window} of all together: {peak}")?;
+        let mut rows = vec![CANDIDATES.map(str::to_owned).to_vec()];
+        for candidate in &suggestion.candidates {
+            let identifiers = u64::try_from(*identifiers).unwrap_or(u64::MAX);
+            rows.push(vec![
+                candidate.limit.clone(),
+                candidate.denied_identifiers.to_string(),
+                percent(part(candidate.denied_identifiers, identifiers)),
+                candidate.denied.to_string(),
+                percent(part(candidate.denied, *requests)),
+                candidate.peak.to_string(),
+                percent(part(peak - candidate.peak, *peak)),
+            ]);
+        }
+        columns(&rows, out)?;
+    }
+    if !suggestions.is_empty() {
+        writeln!(out, "\nassumed is that")?;
+        for assumption in ASSUMPTIONS {
+            writeln!(out, "  {assumption}")?;
+        }
+    }
+    Ok(())
+}
+
+const CANDIDATES: [&str; 7] = [
+    "limit",
+    "identifiers denied",
+    "share",
+    "requests denied",
+    "share",
+    "busiest of all",
+    "cut by",
+];
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a share is told to a few digits"
+)]
+fn part(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
 
 /// The first column is words.
 fn columns(rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
