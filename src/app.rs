@@ -317,7 +317,7 @@ fn upstreams(config: &mut Config, before: Option<&Upstreams>, metrics: &Metrics)
 }
 
 /// Takes the policies out of a configuration.
-fn policies(config: &mut Config) -> Arc<PolicySet> {
+pub fn policies(config: &mut Config) -> Arc<PolicySet> {
     let policies = std::mem::take(&mut config.policies);
     let policies = PolicySet::new(policies, config.hasher.clone())
         .applying(config.apply)

@@ -3,8 +3,8 @@
 //! | exit code | meaning |
 //! |---|---|
 //! | 0 | fine: stopped when told to, or nothing wrong found |
-//! | 1 | failed at run time: a port in use, no more threads; counters that cannot be reached |
-//! | 2 | wrong usage, or a configuration with faults; a policy, key, identifier or request that cannot be |
+//! | 1 | failed at run time: a port in use, no more threads; counters that cannot be reached; a log that breaks off |
+//! | 2 | wrong usage, or a configuration with faults; a policy, key, identifier, request or log that cannot be |
 //! | 3 | stopped at once: the grace was over, or a second signal came; what was still in flight was cut off |
 
 pub mod check;
@@ -16,6 +16,7 @@ mod healthcheck;
 mod inspect;
 mod log;
 mod output;
+mod replay;
 mod report;
 mod run;
 mod schema;
@@ -35,6 +36,7 @@ use self::{
     hash_key::Entry,
     healthcheck::{Check, HealthError},
     output::Output,
+    replay::ReplayError,
 };
 use crate::{app::AppError, config::ConfigError};
 
@@ -66,6 +68,14 @@ enum Command {
     Explain {
         #[command(flatten)]
         scenario: Scenario,
+    },
+    /// Tell what limits would have done to the traffic that access logs tell of. Connects to nothing.
+    ///
+    /// Beside what the proxy would have decided stand other algorithms, and how often each is wrong. Read are the common and
+    /// the combined log format, and what nginx, traefik, caddy, envoy and slidegate write.
+    Replay {
+        #[command(flatten)]
+        scenario: replay::Scenario,
     },
     /// Tell whether the proxy on this machine is alive: 0, or else 1.
     Healthcheck {
@@ -118,6 +128,8 @@ enum CommandError {
     Schema(std::io::Error),
     #[error(transparent)]
     Explain(#[from] ExplainError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
 }
 
 impl CommandError {
@@ -126,12 +138,14 @@ impl CommandError {
             Self::Config(_) | Self::Check(CheckError::Config(_)) => ExitCode::from(2),
             Self::Explain(ExplainError::Config(_) | ExplainError::Question(_)) => ExitCode::from(2),
             Self::Client(error) if error.is_usage() => ExitCode::from(2),
+            Self::Replay(error) if error.is_usage() => ExitCode::from(2),
             // Docker knows no other code.
             Self::App(_)
             | Self::Health(_)
             | Self::Check(CheckError::Output(_))
             | Self::Explain(ExplainError::Resources(_) | ExplainError::Output(_))
             | Self::Client(_)
+            | Self::Replay(_)
             | Self::Schema(_) => ExitCode::FAILURE,
         }
     }
@@ -157,6 +171,7 @@ impl Command {
             Self::Check { config } => check::check(&config, env, out)?,
             Self::Schema => schema::schema(out).map_err(CommandError::Schema)?,
             Self::Explain { scenario } => explain::explain(&scenario, env, out)?,
+            Self::Replay { scenario } => replay::replay(&scenario, env, out)?,
             Self::Healthcheck { check } => healthcheck::healthcheck(&check, env)?,
             Self::HashKey { entry } => hash_key::hash_key(&entry, env, out)?,
             Self::Inspect { selection, json } => inspect::inspect(&selection, env, json, out)?,

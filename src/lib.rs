@@ -11,7 +11,7 @@
 //! 6. [`metrics`] counts what happened; [`observe`] shows it. [`access_log`] tells of single requests, if asked to.
 //!
 //! Read in this order: [`ratelimit`], [`policy`], [`store`], [`limiter`], [`upstream`], [`proxy`], [`server`], [`config`],
-//! [`app`], [`cli`]. Beside the way of a request: [`explain`], for operators by [`admin`].
+//! [`app`], [`cli`]. Beside the way of a request: [`explain`], for operators by [`admin`]; [`replay`].
 //!
 //! Dependencies point one way, in short `cli -> app -> proxy -> limiter -> {store, policy} -> ratelimit`; which
 //! room may name which is written, and checked, in `tests/architecture.rs`. `ratelimit` and `policy` never read a
@@ -33,6 +33,7 @@ pub mod pem;
 pub mod policy;
 pub mod proxy;
 pub mod ratelimit;
+pub mod replay;
 pub mod server;
 pub mod store;
 pub mod upstream;

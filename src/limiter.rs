@@ -37,8 +37,8 @@ use crate::{
     policy::{Asked, AuditSample, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
     ratelimit::{Algorithm, Decision, Limit},
     store::{
-        Action, At, DecidedBy, Demand, Group, GroupReply, MAX_AUDITED_QUOTA, MemoryStore, Store,
-        StoreError,
+        Action, DecidedBy, Demand, Group, GroupReply, MAX_AUDITED_QUOTA, MemorySettings,
+        MemoryStore, Store, StoreError,
     },
 };
 
@@ -115,6 +115,23 @@ impl Limiter {
         clock: Clock,
     ) -> Self {
         let shared = Shared::new(store, local, settings.lines, metrics, clock);
+        Self::over(Arc::new(shared), policies, settings)
+    }
+
+    /// A limiter in memory that decides each request at the stamp that `stamps` then shows, also where that has gone
+    /// back: of requests that were, as logs tell them. It waits for nothing.
+    pub fn at_stamps_of(
+        stamps: &Clock,
+        policies: Arc<PolicySet>,
+        memory: MemorySettings,
+        settings: &LimiterSettings,
+    ) -> Self {
+        let store = Store::Memory(MemoryStore::new(memory, stamps.clone()));
+        // Nothing asks it: a store in memory does not fail.
+        let local = MemoryStore::new(MemorySettings { max_counters: 1 }, stamps.clone());
+        let metrics = Arc::new(Metrics::new());
+        let shared = Shared::new(store, local, settings.lines, metrics, stamps.clone());
+        let shared = shared.at_stamps_of(stamps.clone());
         Self::over(Arc::new(shared), policies, settings)
     }
 
@@ -236,7 +253,7 @@ impl Limiter {
     ) -> Result<LimitDecisions, StoreError> {
         let asked = [self.policies.asked_about(policy, identifier)];
         let group = self.group(&asked, Intent::Peek);
-        let mut replies = self.shared.store.take(&[group], At::Now).await;
+        let mut replies = self.shared.store.take(&[group], self.shared.at()).await;
         let decisions = replies.pop().unwrap_or(Err(StoreError::Disconnected))?;
         Ok(self.limit_decisions(&asked, decisions, DecidedBy::Store))
     }
@@ -248,8 +265,8 @@ impl Limiter {
     pub async fn forget(&self, policy: usize, identifier: Identifier) -> Result<(), StoreError> {
         let asked = self.policies.asked_about(policy, identifier);
         let group = self.every_counter(&asked);
-        self.shared.local.forget(&group, At::Now);
-        let forgotten = self.shared.store.forget(&group, At::Now).await;
+        self.shared.local.forget(&group, self.shared.at());
+        let forgotten = self.shared.store.forget(&group, self.shared.at()).await;
         // Last, since until then the store may tell of a denial that is to be forgotten.
         if let Some(cache) = &self.denials {
             cache.forget(asked);
@@ -323,7 +340,11 @@ impl Limiter {
         within: Duration,
         intent: Intent,
     ) -> (Vec<GroupReply>, Instant) {
-        let replies = self.shared.store.take_within(groups, At::Now, within).await;
+        let replies = self
+            .shared
+            .store
+            .take_within(groups, self.shared.at(), within)
+            .await;
         let received = self.received(&replies, started, intent);
         (replies, received)
     }
@@ -433,7 +454,7 @@ impl Limiter {
                 .limit
                 .share(self.expected_replicas, demand.cost.units());
         }
-        let decisions = self.shared.local.take_group(&group, At::Now);
+        let decisions = self.shared.local.take_group(&group, self.shared.at());
         self.conclude(
             &local,
             self.limit_decisions(&local, decisions, DecidedBy::Local),

@@ -91,6 +91,37 @@ pub struct Policy {
     pub failure_mode: FailureMode,
 }
 
+impl Policy {
+    /// The policy `name` that counts each client's address by these limits.
+    pub fn of_addresses(name: &str, limits: &[Limit]) -> Self {
+        let named = limits.iter().map(|limit| NamedLimit {
+            name: NamedLimit::name_of(name, *limit, limits.len()),
+            limit: *limit,
+            algorithm: Algorithm::default(),
+        });
+        Self {
+            name: name.into(),
+            matches: MatchRule::default(),
+            identifier: IdentifierRule {
+                entries: vec![IdentifierEntry::One(IdentifierSource::ClientIp)],
+                missing: MissingIdentifier::default(),
+            },
+            tiers: Tiers::of(named.collect()),
+            cost: CostRule::default(),
+            charge: Charge::default(),
+            mode: Mode::default(),
+            failure_mode: FailureMode::default(),
+        }
+    }
+
+    /// The same policy, all its limits decided by `algorithm`.
+    #[must_use]
+    pub fn deciding_by(self, algorithm: Algorithm) -> Self {
+        let tiers = self.tiers.deciding_by(algorithm);
+        Self { tiers, ..self }
+    }
+}
+
 /// A limit with the name that clients see.
 #[derive(Clone, Debug)]
 pub struct NamedLimit {
@@ -100,6 +131,16 @@ pub struct NamedLimit {
     pub limit: Limit,
     /// The rule that decides.
     pub algorithm: Algorithm,
+}
+
+impl NamedLimit {
+    /// What a limit is called, of so many that its policy has.
+    pub fn name_of(policy: &str, limit: Limit, many: usize) -> Arc<str> {
+        match many {
+            1 => policy.into(),
+            _ => format!("{policy}-{}", limit.window()).into(),
+        }
+    }
 }
 
 /// When a request is charged.

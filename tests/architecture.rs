@@ -55,6 +55,18 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("explain", &["limiter", "policy", "proxy", "ratelimit"]),
     ("held", &["limiter", "policy", "store"]),
     (
+        "replay",
+        &[
+            "access_log",
+            "clock",
+            "limiter",
+            "metrics",
+            "policy",
+            "ratelimit",
+            "store",
+        ],
+    ),
+    (
         "admin",
         &[
             "bounded_log",
@@ -113,6 +125,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "limiter",
             "observe",
             "policy",
+            "ratelimit",
+            "replay",
             "server",
             "store",
             "upstream",

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use crate::support::binary::output;
 
-const DOCUMENTS: [&str; 20] = [
+const DOCUMENTS: [&str; 21] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -17,6 +17,7 @@ const DOCUMENTS: [&str; 20] = [
     "docs/metrics.md",
     "docs/observe.md",
     "docs/redis.md",
+    "docs/replay.md",
     "docs/responses.md",
     "docs/sidecar.md",
     "docs/soak.md",

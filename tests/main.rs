@@ -51,6 +51,7 @@ mod redis_tls;
 mod redis_trouble;
 mod reload;
 mod renewals;
+mod replay;
 mod responses;
 mod shutdown;
 mod sliding_log;

@@ -15,7 +15,7 @@ use tokio::{
 use super::{Intent, LimitDecision, LimitDecisions, Limiter, Outcome, Verdict};
 use crate::{
     policy::Asked,
-    store::{At, DecidedBy, GroupReply, StoreError},
+    store::{DecidedBy, GroupReply, StoreError},
 };
 
 /// A question about one policy, and its answer to come.
@@ -39,7 +39,7 @@ impl Limiter {
         let groups = self.shadow_groups(shadow, intent);
         let mut shadow_replies = Vec::new();
         if !groups.is_empty() {
-            shadow_replies = self.shared.store.take(&groups, At::Now).await;
+            shadow_replies = self.shared.store.take(&groups, self.shared.at()).await;
         }
         let mut late = Vec::new();
         let mut replies = Vec::new();
@@ -86,7 +86,11 @@ impl Limiter {
         let limiter = Arc::clone(self);
         tokio::spawn(async move {
             let group = limiter.group(&[asked], intent);
-            limiter.shared.store.take_patiently(&group, At::Now).await
+            limiter
+                .shared
+                .store
+                .take_patiently(&group, limiter.shared.at())
+                .await
         })
     }
 

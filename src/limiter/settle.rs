@@ -9,7 +9,7 @@ use crate::{
     clock,
     policy::Charge,
     ratelimit::Decision,
-    store::{Action, At, Demand, GiveBack, Group},
+    store::{Action, Demand, GiveBack, Group},
 };
 
 /// What a decision is due once the response's status is known.
@@ -113,7 +113,10 @@ impl Limiter {
             .into_iter()
             .partition(|limit| limit.decided_by.is_local());
         if !local.is_empty() {
-            let decisions = self.shared.local.take_group(&self.charges(&local), At::Now);
+            let decisions = self
+                .shared
+                .local
+                .take_group(&self.charges(&local), self.shared.at());
             update(local.into_iter(), decisions);
         }
         let parts: Vec<_> = by_store

@@ -13,7 +13,7 @@ use crate::{
     bounded_log::{FoldedLog, LINES_PER_SECOND},
     clock::Clock,
     metrics::Metrics,
-    store::{Health, MemoryStore, Store},
+    store::{At, Health, MemoryStore, Store},
 };
 
 /// What every limiter of a process shares: policies may be replaced, counters stay.
@@ -33,6 +33,8 @@ pub(super) struct Shared {
     /// `None` if nobody asks for lines.
     pub denied: Option<FoldedLog<Denied>>,
     pub store_failures: FoldedLog<StoreFailure>,
+    /// What tells at which stamp a request is decided, where that is not the store's to say.
+    pub stamps: Option<Clock>,
 }
 
 impl Shared {
@@ -55,6 +57,21 @@ impl Shared {
             near_limit: FoldedLog::new(clock.clone(), near_limit),
             denied: (denied > 0).then(|| FoldedLog::new(clock.clone(), denied)),
             store_failures: FoldedLog::new(clock, LINES_PER_SECOND),
+            stamps: None,
+        }
+    }
+
+    /// The same, each request decided at the stamp that `stamps` shows.
+    pub fn at_stamps_of(self, stamps: Clock) -> Self {
+        let stamps = Some(stamps);
+        Self { stamps, ..self }
+    }
+
+    /// When a request is decided.
+    pub fn at(&self) -> At {
+        match &self.stamps {
+            Some(stamps) => At::Stamp(stamps.now()),
+            None => At::Now,
         }
     }
 }

@@ -84,6 +84,15 @@ impl fmt::Display for Client {
 }
 
 impl Client {
+    /// The client of this address, as proxies and logs write it: IPv6 perhaps in brackets, perhaps with a zone, and
+    /// perhaps with a port, or `unix:`, nginx's word for a peer on a unix socket.
+    pub fn written(text: &[u8]) -> Option<Self> {
+        match text.trim_ascii() {
+            b"unix:" => Some(Self::Unix),
+            text => address(text).map(Self::from),
+        }
+    }
+
     /// Whether its address is in `set`; that of a peer on a unix socket, which has none, is in no set.
     pub(super) fn is_in(self, set: &CidrSet) -> bool {
         match self {

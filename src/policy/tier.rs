@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{Identifier, NamedLimit};
+use crate::ratelimit::Algorithm;
 
 /// The limits of a policy, set by set. Which one an identifier meets follows from it alone, by what is
 /// configured.
@@ -34,6 +35,14 @@ impl Tiers {
             plans: HashMap::new(),
             overrides: HashMap::new(),
         }
+    }
+
+    /// The same limits, all decided by `algorithm`.
+    #[must_use]
+    pub fn deciding_by(mut self, algorithm: Algorithm) -> Self {
+        let limits = self.tiers.iter_mut().flat_map(|tier| &mut tier.limits);
+        limits.for_each(|named| named.algorithm = algorithm);
+        self
     }
 
     /// Adds the limits of a plan.

@@ -231,13 +231,9 @@ fn limit_hint(text: &str) -> Option<String> {
 
 /// A lone limit has the policy's name; several have their window after it.
 fn named(limits: &[Limit], policy: &Arc<str>, algorithm: Algorithm) -> Vec<NamedLimit> {
-    let alone = limits.len() == 1;
-    let name = |limit: Limit| match alone {
-        true => policy.clone(),
-        false => format!("{policy}-{}", limit.window()).into(),
-    };
+    let many = limits.len();
     let limits = limits.iter().map(|limit| NamedLimit {
-        name: name(*limit),
+        name: NamedLimit::name_of(policy, *limit, many),
         limit: *limit,
         algorithm,
     });

@@ -1,0 +1,316 @@
+//! `slidegate replay`: what limits would have done to the traffic that access logs tell of. Connects to nothing.
+
+mod table;
+
+use std::{
+    cell::Cell,
+    fs::File,
+    io::{self, IsTerminal as _, Read, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use clap::{ArgGroup, Args};
+
+use crate::{
+    app, clock,
+    config::{Config, ConfigError, Environment},
+    policy::{ClientRule, IdentifierHasher, Policy, PolicySet},
+    ratelimit::{Limit, Window},
+    replay::{self, Identifiers, Reading, Record, Replay, Report, Rule, Suggesting},
+};
+
+/// Which logs, and which limits.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("by").required(true).multiple(true).args(["config", "limits", "suggest"])))]
+pub(super) struct Scenario {
+    /// Access logs, the oldest first, gzipped or not; `-` is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// By the policies of this configuration.
+    #[arg(long, short)]
+    config: Option<PathBuf>,
+    /// By this limit for each client address, as in 100/1m; may be given several times, for different windows.
+    #[arg(long = "limit", value_name = "LIMIT", conflicts_with = "config")]
+    limits: Vec<Limit>,
+    /// Tell what limits would have cost that nobody has chosen yet: for whom the policies of --config count, in the
+    /// windows of their limits; without one for each client address.
+    #[arg(long, conflicts_with = "limits")]
+    suggest: bool,
+    /// The window to suggest limits for; may be given several times.
+    #[arg(
+        long = "window",
+        value_name = "WINDOW",
+        default_value = "1m",
+        requires = "suggest",
+        conflicts_with = "config"
+    )]
+    windows: Vec<Window>,
+    /// Show the addresses that were denied most as they are, not as hashes.
+    #[arg(long)]
+    show: bool,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why nothing was replayed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReplayError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(
+        "--limit: found {0} and {1}, and one window has one limit\n  hint: replay each by itself"
+    )]
+    SameWindow(Limit, Limit),
+    #[error("{file}: cannot be opened: {error}")]
+    Closed { file: String, error: io::Error },
+    #[error("{file}: cannot be read on: {error}")]
+    Read { file: String, error: io::Error },
+    #[error(
+        "{file}: none of its lines tells of a request\n{lines}  \
+         hint: accepted are the common and the combined format, what envoy writes by default, and JSON of nginx, traefik, \
+         caddy, envoy and slidegate; each may be gzipped, and as a container's runtime keeps it"
+    )]
+    NoRequest { file: String, lines: String },
+    #[error("writing the result: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl ReplayError {
+    /// Whether what was asked for cannot be, whatever the world is like.
+    pub(super) fn is_usage(&self) -> bool {
+        match self {
+            Self::Config(_) | Self::SameWindow(..) => true,
+            Self::Closed { .. } | Self::NoRequest { .. } => true,
+            Self::Read { .. } | Self::Output(_) => false,
+        }
+    }
+}
+
+/// Prints what the limits would have done to `out`.
+pub(super) fn replay(
+    scenario: &Scenario,
+    env: &Environment<'_>,
+    out: &mut dyn Write,
+) -> Result<(), ReplayError> {
+    if scenario.suggest {
+        return suggest(scenario, env, out);
+    }
+    let (mut replay, hasher) = match &scenario.config {
+        Some(config) => by_configuration(config, env)?,
+        None => by_limits(&scenario.limits)?,
+    };
+    let reading = read_all(&scenario.files, &mut |record| replay.decide(record))?;
+    let identifiers = Identifiers {
+        hasher: &hasher,
+        show: scenario.show,
+    };
+    let report = Report::new(&reading, &replay, identifiers);
+    if scenario.json {
+        let json = serde_json::to_string_pretty(&report).map_err(io::Error::from)?;
+        writeln!(out, "{json}")?;
+    } else {
+        table::reading(&reading, Some(&report.logs), out)?;
+        table::report(&report, out)?;
+    }
+    Ok(())
+}
+
+/// Prints what limits would have cost.
+fn suggest(
+    scenario: &Scenario,
+    env: &Environment<'_>,
+    out: &mut dyn Write,
+) -> Result<(), ReplayError> {
+    let mut suggesting = match &scenario.config {
+        Some(path) => {
+            let mut config = Config::load(path, env)?;
+            let clients = std::mem::take(&mut config.clients);
+            Suggesting::new(clients, app::policies(&mut config))
+        }
+        None => {
+            let any = |window| Limit::new(1, window).expect("1 unit fits any window");
+            let limits: Vec<_> = scenario.windows.iter().copied().map(any).collect();
+            let set = one_policy(&limits, &addresses(), Rule::Configured)?;
+            Suggesting::new(ClientRule::default(), set)
+        }
+    };
+    let reading = read_all(&scenario.files, &mut |record| suggesting.see(record))?;
+    let suggestions = suggesting.suggestions();
+    if scenario.json {
+        let told = serde_json::json!({
+            "assumptions": replay::ASSUMPTIONS,
+            "requests": reading.requests,
+            "suggestions": suggestions,
+        });
+        let json = serde_json::to_string_pretty(&told).map_err(io::Error::from)?;
+        writeln!(out, "{json}")?;
+    } else {
+        table::reading(&reading, None, out)?;
+        table::suggestions(&suggestions, out)?;
+    }
+    Ok(())
+}
+
+/// By the policies of a configuration, which is read once for each rule: a set of policies belongs to one.
+fn by_configuration(
+    path: &Path,
+    env: &Environment<'_>,
+) -> Result<(Replay, IdentifierHasher), ReplayError> {
+    let mut config = Config::load(path, env)?;
+    let (clients, hasher) = (config.clients.clone(), config.hasher.clone());
+    let in_force = app::policies(&mut config);
+    let mut rules = Vec::new();
+    for rule in Rule::compared(&in_force) {
+        let mut config = Config::load(path, env)?;
+        let policies = std::mem::take(&mut config.policies).into_iter();
+        config.policies = policies.map(|policy| decided(policy, rule)).collect();
+        rules.push((rule, app::policies(&mut config)));
+    }
+    Ok((Replay::new(clients, rules), hasher))
+}
+
+/// By one policy that counts addresses.
+fn by_limits(limits: &[Limit]) -> Result<(Replay, IdentifierHasher), ReplayError> {
+    let hasher = addresses();
+    let in_force = one_policy(limits, &hasher, Rule::Configured)?;
+    let mut rules = Vec::new();
+    for rule in Rule::compared(&in_force) {
+        rules.push((rule, one_policy(limits, &hasher, rule)?));
+    }
+    Ok((Replay::new(ClientRule::default(), rules), hasher))
+}
+
+fn one_policy(
+    limits: &[Limit],
+    hasher: &IdentifierHasher,
+    rule: Rule,
+) -> Result<Arc<PolicySet>, ReplayError> {
+    for (place, limit) in limits.iter().enumerate() {
+        let mut before = limits[..place].iter();
+        if let Some(other) = before.find(|other| other.window() == limit.window()) {
+            return Err(ReplayError::SameWindow(*other, *limit));
+        }
+    }
+    let policy = decided(Policy::of_addresses("client_ip", limits), rule);
+    Ok(Arc::new(PolicySet::new(vec![policy], hasher.clone())))
+}
+
+/// Groups addresses as is done by default.
+fn addresses() -> IdentifierHasher {
+    IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX)
+}
+
+fn decided(policy: Policy, rule: Rule) -> Policy {
+    match rule {
+        Rule::By(algorithm) => policy.deciding_by(algorithm),
+        Rule::Configured | Rule::Exact => policy,
+    }
+}
+
+/// Reads every log, and hands each request to `each`.
+fn read_all(files: &[PathBuf], each: &mut dyn FnMut(&Record)) -> Result<Reading, ReplayError> {
+    let size = |file: &PathBuf| file.metadata().map(|data| data.len()).unwrap_or_default();
+    let progress = Progress::of(files.iter().map(size).sum());
+    let mut all = Reading::default();
+    for path in files {
+        let (file, bytes): (_, Box<dyn Read>) = match path.as_os_str() == "-" {
+            true => ("standard input".to_owned(), Box::new(io::stdin().lock())),
+            false => {
+                let file = path.display().to_string();
+                match File::open(path) {
+                    Ok(opened) => (file, Box::new(opened)),
+                    Err(error) => return Err(ReplayError::Closed { file, error }),
+                }
+            }
+        };
+        let mut reading = Reading::default();
+        let bytes = progress.watched(bytes);
+        let read = replay::read(&file, bytes, &mut reading, &mut |record| {
+            each(record);
+            progress.tell();
+        });
+        if let Err(error) = read {
+            progress.clear();
+            return Err(ReplayError::Read { file, error });
+        }
+        if reading.requests == 0 && reading.unread() > 0 {
+            progress.clear();
+            let lines = table::unreadable(&reading);
+            return Err(ReplayError::NoRequest { file, lines });
+        }
+        all.add(reading);
+    }
+    progress.clear();
+    Ok(all)
+}
+
+/// How far it is, on a terminal; elsewhere nothing.
+struct Progress {
+    /// In bytes; 0 where it is not known.
+    size: u64,
+    read: Cell<u64>,
+    requests: Cell<u64>,
+    told: Cell<Instant>,
+    is_shown: bool,
+}
+
+impl Progress {
+    fn of(size: u64) -> Self {
+        Self {
+            size,
+            read: Cell::new(0),
+            requests: Cell::new(0),
+            told: Cell::new(clock::instant()),
+            is_shown: io::stderr().is_terminal(),
+        }
+    }
+
+    fn watched<R: Read>(&self, bytes: R) -> Watched<'_, R> {
+        Watched {
+            bytes,
+            read: &self.read,
+        }
+    }
+
+    /// Tells of one more request, now and then.
+    fn tell(&self) {
+        let requests = self.requests.get() + 1;
+        self.requests.set(requests);
+        let is_due = || clock::elapsed(self.told.get()) > Self::PAUSE;
+        if !self.is_shown || !requests.is_multiple_of(Self::STRIDE) || !is_due() {
+            return;
+        }
+        self.told.set(clock::instant());
+        let share = (self.read.get() * 100).checked_div(self.size);
+        let share = share.map(|share| format!("{:>3} %, ", share.min(100)));
+        eprint!("\r{}{requests} requests ", share.unwrap_or_default());
+    }
+
+    /// Leaves an empty line.
+    fn clear(&self) {
+        if self.is_shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+
+    /// Between two tellings.
+    const PAUSE: Duration = Duration::from_millis(100);
+    /// How many requests are not worth a look at the clock.
+    const STRIDE: u64 = 1_024;
+}
+
+struct Watched<'p, R> {
+    bytes: R,
+    read: &'p Cell<u64>,
+}
+
+impl<R: Read> Read for Watched<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.bytes.read(buffer)?;
+        self.read.set(self.read.get() + read as u64);
+        Ok(read)
+    }
+}

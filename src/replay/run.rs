@@ -1,0 +1,312 @@
+//! Every request decided again: by the limiter of the proxy, and by others to compare it with.
+
+use std::{collections::HashMap, num::NonZeroU32, sync::Arc, time::Duration};
+
+use futures_util::FutureExt as _;
+use smallvec::SmallVec;
+
+use super::{
+    record::Record,
+    tally::{Decided, Slot, Tally},
+};
+use crate::{
+    clock::Clock,
+    limiter::{Intent, LimitDecision, Limiter, LimiterSettings, LineSettings, Outcome},
+    policy::{Asked, Charge, ClientHeader, ClientRule, Mode, PolicySet, RequestView},
+    ratelimit::{Algorithm, Timestamp},
+    store::MemorySettings,
+};
+
+/// By what requests are decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// As configured, where not all limits are by the same algorithm.
+    Configured,
+    /// All limits by this algorithm.
+    By(Algorithm),
+    /// All limits by an exact log of what was admitted.
+    Exact,
+}
+
+impl Rule {
+    /// The word in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Configured => "configured",
+            Self::By(algorithm) => algorithm.name(),
+            Self::Exact => "exact_log",
+        }
+    }
+
+    /// The rules to compare by, for policies that are as `configured`: the one in force first.
+    pub fn compared(policies: &PolicySet) -> Vec<Self> {
+        let policies = policies.policies().iter();
+        let tiers = policies.flat_map(|policy| policy.tiers.all());
+        let mut algorithms = tiers
+            .flat_map(|tier| &tier.limits)
+            .map(|named| named.algorithm);
+        let first = algorithms.next().unwrap_or_default();
+        let in_force = match algorithms.all(|algorithm| algorithm == first) {
+            true => Self::By(first),
+            false => Self::Configured,
+        };
+        let others = COMPARED.into_iter().map(Self::By);
+        let others = others.filter(|rule| *rule != in_force);
+        std::iter::once(in_force)
+            .chain(others)
+            .chain([Self::Exact])
+            .collect()
+    }
+}
+
+/// What became of the requests, whichever limit had a say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdicts {
+    pub passed: u64,
+    pub denied: u64,
+    /// Blocked, or without the identity that a policy wants.
+    pub refused: u64,
+}
+
+/// Requests decided again by several rules, each on counters of its own.
+#[derive(Debug)]
+pub struct Replay {
+    pub(super) runs: Vec<Run>,
+    clients: ClientRule,
+    clock: Clock,
+    pub(super) span: Option<(Timestamp, Timestamp)>,
+    /// How many requests have a stamp before that of one before them, and by how much at most.
+    pub(super) went_back: (u64, Duration),
+}
+
+impl Replay {
+    /// One by these rules, each with its policies; the first is the one in force. `clients` says who the client is
+    /// where a log shows what proxies said.
+    pub fn new(clients: ClientRule, rules: Vec<(Rule, Arc<PolicySet>)>) -> Self {
+        let clock = Clock::manual(Timestamp::from_millis(0));
+        let runs = rules.into_iter();
+        let runs = runs.map(|(rule, policies)| Run::new(rule, policies, &clock));
+        Self {
+            runs: runs.collect(),
+            clients,
+            clock,
+            span: None,
+            went_back: (0, Duration::ZERO),
+        }
+    }
+
+    /// Decides on the next request.
+    pub fn decide(&mut self, record: &Record) {
+        let at = record.at;
+        let (first, last) = self.span.unwrap_or((at, at));
+        if at < last {
+            let (requests, furthest) = self.went_back;
+            self.went_back = (requests + 1, furthest.max(last.since(at)));
+        }
+        self.span = Some((first.min(at), last.max(at)));
+        self.clock.set(at);
+        let view = view(&self.clients, record);
+        for run in &mut self.runs {
+            run.decide(&view, record);
+        }
+    }
+}
+
+/// What policies see of a request. Its client is whom the proxy would take for it: whom trusted proxies name, where the
+/// log has that; else whom the log names.
+pub(super) fn view<'r>(clients: &ClientRule, record: &'r Record) -> RequestView<'r> {
+    let header = match clients.header {
+        ClientHeader::XForwardedFor => http::HeaderName::from_static("x-forwarded-for"),
+        ClientHeader::Forwarded => http::header::FORWARDED,
+    };
+    let headers = &record.head.headers;
+    let peer_is_trusted = clients.trusts(record.peer);
+    let client = match peer_is_trusted && headers.contains_key(header) {
+        true => clients.client(record.peer, headers),
+        false => record.client,
+    };
+    RequestView {
+        head: &record.head,
+        client,
+        peer_is_trusted,
+    }
+}
+
+/// The requests decided by one rule.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub rule: Rule,
+    pub policies: Arc<PolicySet>,
+    /// None where the tallies' logs decide.
+    limiter: Option<Arc<Limiter>>,
+    pub tallies: HashMap<Slot, Tally>,
+    pub verdicts: Verdicts,
+}
+
+impl Run {
+    fn new(rule: Rule, policies: Arc<PolicySet>, clock: &Clock) -> Self {
+        let limiter = || Limiter::at_stamps_of(clock, policies.clone(), MEMORY, &settings());
+        let limiter = (rule != Rule::Exact).then(|| Arc::new(limiter()));
+        Self {
+            rule,
+            limiter,
+            policies,
+            tallies: HashMap::new(),
+            verdicts: Verdicts::default(),
+        }
+    }
+
+    fn decide(&mut self, view: &RequestView<'_>, record: &Record) {
+        let decided = match self.limiter.clone() {
+            Some(limiter) => self.by_limiter(&limiter, view, record),
+            None => self.exactly(view, record),
+        };
+        for decided in &decided {
+            self.tally(decided.slot).count(decided, record.at);
+        }
+    }
+
+    fn tally(&mut self, slot: Slot) -> &mut Tally {
+        let Self {
+            tallies, policies, ..
+        } = self;
+        let tally = tallies.entry(slot);
+        tally.or_insert_with(|| {
+            let tiers = &policies.policies()[slot.policy].tiers;
+            Tally::new(tiers.limits(slot.tier)[slot.limit].limit)
+        })
+    }
+
+    fn by_limiter(
+        &mut self,
+        limiter: &Arc<Limiter>,
+        view: &RequestView<'_>,
+        record: &Record,
+    ) -> SmallVec<[Decided; 4]> {
+        let checked = limiter.check(view, Intent::Take).now_or_never();
+        let mut verdict = checked.expect("a store in memory is not waited for");
+        self.count(&verdict.outcome);
+        let passes = verdict.outcome == Outcome::Pass;
+        let decided = |limit: &LimitDecision| Decided {
+            slot: Slot {
+                policy: limit.policy,
+                tier: limit.tier,
+                limit: limit.limit,
+            },
+            identifier: limit.identifier,
+            cost: limit.decision.cost.units(),
+            allowed: limit.decision.allowed,
+            charged: self.stays_charged(limit.policy, limit.decision.charged, passes, record),
+        };
+        let limits = verdict.limits().iter().chain(verdict.shadow());
+        let decided = limits.map(decided).collect();
+        if let Some(status) = record.status {
+            let settled = limiter.settle(&mut verdict, status).now_or_never();
+            settled.expect("a store in memory is not waited for");
+        }
+        decided
+    }
+
+    /// By the same policies, each limit by its exact log.
+    fn exactly(&mut self, view: &RequestView<'_>, record: &Record) -> SmallVec<[Decided; 4]> {
+        let policies = self.policies.clone();
+        let asked = match policies.asked(view) {
+            Ok(asked) => asked,
+            Err(refusal) => {
+                self.count(&Outcome::Refused(refusal));
+                return SmallVec::new();
+            }
+        };
+        let is_enforced = |asked: &Asked| policies.policies()[asked.policy].mode == Mode::Enforce;
+        let (enforced, shadow): (Vec<Asked>, Vec<Asked>) = asked.into_iter().partition(is_enforced);
+        let mut all: SmallVec<[Decided; 4]> = SmallVec::new();
+        let (passes, group) = self.group(&enforced, record.at);
+        all.extend(group);
+        for asked in shadow {
+            all.extend(self.group(&[asked], record.at).1);
+        }
+        self.count(if passes {
+            &Outcome::Pass
+        } else {
+            &Outcome::Denied
+        });
+        for decided in &mut all {
+            let (policy, charged) = (decided.slot.policy, decided.charged);
+            decided.charged = self.stays_charged(policy, charged, passes, record);
+        }
+        all
+    }
+
+    /// All of these limits admit, and are charged, or none is.
+    fn group(&mut self, asked: &[Asked], now: Timestamp) -> (bool, SmallVec<[Decided; 4]>) {
+        let mut group: SmallVec<[Decided; 4]> = SmallVec::new();
+        for asked in asked {
+            for limit in 0..self.policies.limits(asked).len() {
+                let slot = Slot {
+                    policy: asked.policy,
+                    tier: asked.tier,
+                    limit,
+                };
+                let (identifier, cost) = (asked.identifier, asked.cost.units());
+                group.push(Decided {
+                    slot,
+                    identifier,
+                    cost,
+                    allowed: self.tally(slot).admits_exactly(identifier, cost, now),
+                    charged: false,
+                });
+            }
+        }
+        let admits = group.iter().all(|decided| decided.allowed);
+        group
+            .iter_mut()
+            .for_each(|decided| decided.charged = admits);
+        (admits, group)
+    }
+
+    /// Whether what a request was, or was not, charged when it was decided stays so once its status is known.
+    fn stays_charged(&self, policy: usize, charged: bool, passes: bool, record: &Record) -> bool {
+        let answered = record.status.filter(|_| passes);
+        match &self.policies.policies()[policy].charge {
+            Charge::AtRequest { take_back_5xx } => {
+                let taken_back = answered.is_some_and(|status| status.is_server_error());
+                charged && !(*take_back_5xx && taken_back)
+            }
+            Charge::AtResponse { statuses } => {
+                answered.is_some_and(|status| statuses.contains(&status))
+            }
+        }
+    }
+
+    fn count(&mut self, outcome: &Outcome) {
+        let verdicts = &mut self.verdicts;
+        *match outcome {
+            Outcome::Pass => &mut verdicts.passed,
+            Outcome::Denied => &mut verdicts.denied,
+            Outcome::Refused(_) | Outcome::Unavailable { .. } => &mut verdicts.refused,
+        } += 1;
+    }
+}
+
+/// No line is written, nothing is kept of single decisions, and no proxy shares a limit.
+fn settings() -> LimiterSettings {
+    LimiterSettings {
+        expected_replicas: NonZeroU32::MIN,
+        near_limit_edges: vec![0.9, 1.1],
+        denial_cache: Duration::ZERO,
+        audit: None,
+        lines: LineSettings {
+            near_limit: 0,
+            denied: 0,
+        },
+    }
+}
+
+/// What a configured algorithm is compared with, beside the exact log.
+const COMPARED: [Algorithm; 2] = [Algorithm::SlidingWindowCounter, Algorithm::FixedWindow];
+
+/// Of each run: about 50 MB. Counters of the oldest windows go first, which only a request can miss whose stamp goes back
+/// as far.
+const MEMORY: MemorySettings = MemorySettings {
+    max_counters: 500_000,
+};
