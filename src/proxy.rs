@@ -37,7 +37,7 @@ use crate::{
     bounded_log::FoldedLog,
     clock::{self, Clock},
     limiter::{Intent, Limiter, Verdict},
-    metrics::{Metrics, UpstreamOutcome},
+    metrics::{Ended, Metrics, UpstreamOutcome},
     policy::{Client, ClientRule, RequestView},
     server::{Pace, Readiness},
     upstream::Member,
@@ -406,6 +406,11 @@ impl ProxyHttp for Gateway {
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, state: &mut Self::CTX) {
         Pace::is_served(session.digest());
+        if error.is_some_and(request::took_nothing) && session.as_downstream().as_http2().is_none()
+        {
+            // In HTTP/2 it is the connection that sees it.
+            self.metrics.connection_ended(Ended::SlowRead);
+        }
         self.metrics
             .request(session.response_written().map(|head| head.status));
         if let Some(log) = &state.rules.access_log

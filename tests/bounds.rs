@@ -314,9 +314,8 @@ fn clients_of_http_2_meet_the_same_bounds() {
     assert!(upstream.seen().len() <= 4);
 }
 
-/// In HTTP/2 Pingora waits without an end for a client that does not read.
-#[tokio::test]
-async fn a_client_of_http_2_that_reads_nothing_is_cut_off() {
+/// An upstream whose answers go on for longer than anybody reads.
+fn endless() -> SocketAddr {
     let endless = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = endless.local_addr().expect("bound");
     std::thread::spawn(move || {
@@ -327,8 +326,23 @@ async fn a_client_of_http_2_that_reads_nothing_is_cut_off() {
             while stream.write_all(&[0; 65_536]).is_ok() {}
         }
     });
+    address
+}
+
+#[tokio::test]
+async fn a_client_of_http_1_that_reads_nothing_is_cut_off() {
+    let app = start_before(endless(), "\"127.0.0.1:0\"", "body_timeout: 300ms");
+    let mut client = TcpStream::connect(app.proxy).expect("it listens");
+    client.write_all(REQUEST).expect("sent");
+    ended(&app, "slow_read", 1.0).await;
+    app.metric_becomes("slidegate_connections ", 0.0).await;
+}
+
+/// In HTTP/2 Pingora waits without an end for a client that does not read.
+#[tokio::test]
+async fn a_client_of_http_2_that_reads_nothing_is_cut_off() {
     let app = start_before(
-        address,
+        endless(),
         "{address: \"127.0.0.1:0\", h2c: true}",
         "body_timeout: 300ms",
     );

@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use crate::support::binary::output;
 
-const DOCUMENTS: [&str; 21] = [
+const DOCUMENTS: [&str; 22] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "docs/bench.md",
     "docs/configuration.md",
     "docs/edge.md",
     "docs/limits.md",

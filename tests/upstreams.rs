@@ -209,6 +209,36 @@ async fn what_was_sent_and_not_answered_is_sent_again_once_if_it_may_be_and_a_po
     app.metric_becomes(&outcome("default", "failed"), 2.0).await;
 }
 
+/// As requests are answered by such an upstream (RFC 9110, 15.2).
+#[tokio::test]
+async fn an_interim_answer_before_that_of_a_check_is_passed_over() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let (asked, checks) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("accepted");
+            let read = std::io::Read::read(&mut stream, &mut [0; 4096]);
+            let answer =
+                b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            let written = std::io::Write::write_all(&mut stream, answer);
+            if read.is_err() || written.is_err() || asked.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    let app = App::start(&format!(
+        "upstream: {{address: \"{address}\", health_check: {{path: /, interval: 100ms, unhealthy_after: 1}}}}\n{POLICIES}"
+    ));
+    // The answer to one is read before the next is asked.
+    for _ in 0..4 {
+        checks
+            .recv_timeout(std::time::Duration::from_secs(20))
+            .expect("it is checked");
+    }
+    assert_eq!(app.metric(&addresses("unhealthy")).await, 0.0);
+}
+
 #[tokio::test]
 async fn an_address_that_is_not_well_by_its_checks_gets_nothing_until_it_is() {
     let well = "location = /healthz { try_files /well =503; } location / { return 200 ";

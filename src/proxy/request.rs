@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, Version, header, uri::Authority};
 use pingora::{
+    Error, ErrorSource, ErrorType,
     http::{RequestHeader, ResponseHeader},
     protocols::http::{HttpTask, ServerSession as HttpSession},
 };
@@ -223,6 +224,11 @@ pub(super) async fn answer_last(
         connection.shutdown().await;
     }
     Ok(())
+}
+
+/// Whether a response was cut off since its client took nothing of it for too long.
+pub(super) fn took_nothing(error: &Error) -> bool {
+    *error.esource() == ErrorSource::Downstream && *error.etype() == ErrorType::WriteTimedout
 }
 
 /// Reads and drops what a client of HTTP/2 still sends of a request that is answered, for as long as one of HTTP/1 is

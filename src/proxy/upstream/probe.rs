@@ -86,8 +86,15 @@ impl Upstream {
         let head = head(&host, path, &self.settings).map_err(failed)?;
         session.write_request_header(head).await.map_err(failed)?;
         session.finish_request_body().await.map_err(failed)?;
-        session.read_response_header().await.map_err(failed)?;
-        match session.response_header().map(|head| head.status.as_u16()) {
+        // Interim ones may come before it (RFC 9110, 15.2), within the time that the check has.
+        let status = loop {
+            session.read_response_header().await.map_err(failed)?;
+            let status = session.response_header().map(|head| head.status);
+            if !status.is_some_and(|status| status.is_informational()) {
+                break status;
+            }
+        };
+        match status.map(|status| status.as_u16()) {
             Some(200..=399) => Ok(()),
             Some(status) => Err(format!("it answered {status}")),
             None => Err("it did not answer".to_owned()),
