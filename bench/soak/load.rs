@@ -188,7 +188,7 @@ impl Client {
             format!("GET {PATH} HTTP/1.1\r\nHost: {HOST}\r\nx-api-key: {identifier:016x}\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         self.buffer.clear();
-        let (status, length) = loop {
+        let (status, length, closes) = loop {
             if stream.read_buf(&mut self.buffer).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -201,13 +201,14 @@ impl Client {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        self.stream = Some(stream);
+        // After requests_per_connection the proxy says that it is the last.
+        self.stream = (!closes).then_some(stream);
         Ok(status)
     }
 }
 
-/// The status, and the length of head and body, once the head is whole.
-fn head(bytes: &[u8]) -> Option<(u16, usize)> {
+/// The status, the length of head and body, and whether the connection ends with it, once the head is whole.
+fn head(bytes: &[u8]) -> Option<(u16, usize, bool)> {
     let end = bytes.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&bytes[..end]).ok()?;
     let status = head.get(9..12)?.parse().ok()?;
@@ -216,7 +217,10 @@ fn head(bytes: &[u8]) -> Option<(u16, usize)> {
         let is_length = name.eq_ignore_ascii_case("content-length");
         is_length.then(|| value.trim().parse().ok())?
     });
-    Some((status, end + length.unwrap_or(0)))
+    let closes = head
+        .lines()
+        .any(|line| line.eq_ignore_ascii_case("connection: close"));
+    Some((status, end + length.unwrap_or(0), closes))
 }
 
 /// How all requests ended, by time.

@@ -72,12 +72,12 @@ fn call(script: &str, policy: usize, audit: Audit, identifier: u64, number: u64)
         Audit::Off => "",
         Audit::OfAnother => {
             arguments.push("");
-            "audit"
+            "logs"
         }
         Audit::On => {
             keys.push(key("log"));
             arguments.push("audit");
-            "audit"
+            "logs"
         }
     };
     let mut call = redis::cmd("EVALSHA");
