@@ -193,7 +193,7 @@ fn write(command: &mut Cmd, class: Class, parts: &[Part]) {
         At::Stamp(stamp) => command.arg(stamp.as_millis()),
         At::Now => command.arg(""),
     };
-    command.arg(script::logs(class.logs));
+    command.arg(&script::kinds(parts.iter())[..]);
     for word in parts.iter().flat_map(|part| words(&part.arguments)) {
         command.arg(word);
     }

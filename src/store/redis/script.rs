@@ -89,6 +89,8 @@ pub(super) struct Part {
     pub keys: Cmd,
     /// The ARGV after the time, without a command.
     pub arguments: Cmd,
+    /// What each demand is counted in.
+    pub kinds: Kinds,
     /// How many demands each group has.
     pub shape: Shape,
     /// Until when it may be sent.
@@ -104,9 +106,10 @@ pub(super) struct Class {
     pub slot: Option<Slot>,
     /// Whether it is sent behind `ASKING`: the slot is still being moved to this server.
     pub asking: bool,
-    /// Whether it has a log: only then the script makes what logs need.
-    pub logs: bool,
 }
+
+/// What the demands of a request are counted in, group after group.
+pub(super) type Kinds = SmallVec<[Kind; 4]>;
 
 /// How many demands each group of a request has.
 pub(super) type Shape = SmallVec<[usize; 2]>;
@@ -121,7 +124,7 @@ pub(super) fn write_part<'g, 'd: 'g>(
     until: Instant,
 ) -> Part {
     let (mut keys, mut arguments) = (Cmd::with_capacity(4, 160), Cmd::with_capacity(16, 160));
-    let mut shape = Shape::new();
+    let (mut kinds, mut shape) = (Kinds::new(), Shape::new());
     for group in groups {
         arguments.arg(group.len());
         for demand in group {
@@ -143,9 +146,7 @@ pub(super) fn write_part<'g, 'd: 'g>(
                 .arg(demand.limit.window().seconds())
                 .arg(demand.cost.units())
                 .arg(number);
-            if class.logs {
-                arguments.arg(kind.name());
-            }
+            kinds.push(kind);
         }
         shape.push(group.len());
     }
@@ -153,19 +154,24 @@ pub(super) fn write_part<'g, 'd: 'g>(
         class,
         keys,
         arguments,
+        kinds,
         shape,
         until,
     }
 }
 
-/// Says it of a whole call.
-pub(super) const fn logs(logs: bool) -> &'static str {
-    if logs { "logs" } else { "" }
+/// Says it of a whole call: nothing where no demand has a log, and the script makes nothing that logs need.
+pub(super) fn kinds<'p>(parts: impl Iterator<Item = &'p Part> + Clone) -> SmallVec<[u8; 64]> {
+    let kinds = parts.flat_map(|part| &part.kinds);
+    if kinds.clone().all(|kind| *kind == Kind::Counters) {
+        return SmallVec::new();
+    }
+    kinds.map(|kind| kind.letter()).collect()
 }
 
 /// What a demand is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Counters,
     /// Counters, with a log beside them that decides nothing.
     Audited,
@@ -182,18 +188,13 @@ impl Kind {
         }
     }
 
-    const fn name(self) -> &'static str {
+    const fn letter(self) -> u8 {
         match self {
-            Self::Counters => "",
-            Self::Audited => "audit",
-            Self::Log => "log",
+            Self::Counters => b'c',
+            Self::Audited => b'a',
+            Self::Log => b'l',
         }
     }
-}
-
-/// Whether a demand has a log.
-pub(super) fn has_a_log(demand: &Demand<'_>) -> bool {
-    Kind::of(demand) != Kind::Counters
 }
 
 const fn action(action: Action) -> &'static str {
@@ -222,7 +223,7 @@ pub(super) fn write_give_back(command: &mut Cmd, namespace: &str, charged: &[Giv
     }
     for GiveBack { demand, charged_at } in charged {
         command
-            .arg(Kind::of(demand).name())
+            .arg(&[Kind::of(demand).letter()])
             .arg(demand.cost.units())
             .arg(demand.limit.window().moment_of(*charged_at));
     }
@@ -294,7 +295,6 @@ mod tests {
             at: At::Now,
             slot: None,
             asking: false,
-            logs: true,
         };
         let until = Instant::from_std(crate::clock::instant());
         let part = write_part("ns", groups.iter(), now, class, until);
@@ -306,10 +306,14 @@ mod tests {
         );
         assert_eq!(
             words(&part.arguments).join(" "),
-            "2 sliding_window_counter take 5 60 3 2880  sliding_window_counter peek 9 3600 3 48  \
-             1 sliding_log take 8 60 3 2880 log \
-             1 sliding_window_counter charge 7 172800 3 1 audit"
+            "2 sliding_window_counter take 5 60 3 2880 sliding_window_counter peek 9 3600 3 48 \
+             1 sliding_log take 8 60 3 2880 \
+             1 sliding_window_counter charge 7 172800 3 1"
         );
+        assert_eq!(kinds([&part].into_iter())[..], *b"ccla");
+        let counters = write_part("ns", groups[..1].iter(), now, class, until);
+        assert_eq!(kinds([&counters, &counters].into_iter())[..], *b"");
+        assert_eq!(kinds([&counters, &part].into_iter())[..], *b"ccccla");
         assert_eq!(part.shape[..], [2, 1, 1]);
     }
 
@@ -332,8 +336,8 @@ mod tests {
         write_give_back(&mut command, "ns", &[one, other, third]);
         assert_eq!(
             words(&command)[2..].join(" "),
-            "4 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:log rl:{ns:p:unix}:60:exact  \
-             3 420001 audit 3 420001 log 3 420001"
+            "4 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:log rl:{ns:p:unix}:60:exact \
+             c 3 420001 a 3 420001 l 3 420001"
         );
     }
 }
