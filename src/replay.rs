@@ -4,7 +4,7 @@
 //! around them, and `format` says what a line tells of a request. What cannot be read is counted in a [`Reading`],
 //! by reason.
 //!
-//! A [`Replay`] decides on the requests: `run` by the limiter of the proxy, by another algorithm or by an exact log,
+//! A [`Replay`] decides on the requests: `run` by the limiter of the proxy, by each algorithm on counters of its own,
 //! each at its own stamp and in the order of the log. `tally` counts what came of it, limit by limit, and judges each
 //! decision by an exact `log` of what was admitted; a [`Report`] tells it. Where nobody knows a limit yet, `suggest` tells
 //! what each would have cost.

@@ -1,6 +1,7 @@
 //! `replay`: recorded traffic is read whole, and decided on as by the proxy.
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::Write as _,
     path::{Path, PathBuf},
@@ -18,7 +19,7 @@ use slidegate::{
     },
 };
 
-use crate::support::{binary, snapshot::agrees};
+use crate::support::{binary, random::Random, snapshot::agrees};
 
 fn log(name: &str) -> PathBuf {
     let logs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logs");
@@ -147,7 +148,7 @@ fn replayed(name: &str, log: impl std::io::Read, limits: &[&str]) -> Report {
         };
         Arc::new(PolicySet::new(vec![policy], hasher.clone()))
     };
-    let rules = Rule::compared(&set(Rule::Exact));
+    let rules = Rule::compared(&set(Rule::Configured));
     let rules = rules.into_iter().map(|rule| (rule, set(rule))).collect();
     let (mut replay, mut reading) = (
         Replay::new(ClientRule::default(), rules),
@@ -167,6 +168,7 @@ fn by(report: &Report, rule: Rule) -> RuleReport {
 }
 
 const COUNTER: Rule = Rule::By(Algorithm::SlidingWindowCounter);
+const EXACT: Rule = Rule::By(Algorithm::SlidingLog);
 const FIXED: Rule = Rule::By(Algorithm::FixedWindow);
 
 /// Computed by others, before there was a replay: requests denied at 5, 10, 30, 60 and 120 in a minute.
@@ -196,12 +198,12 @@ fn each_algorithm_denies_of_recorded_traffic_what_it_is_known_to() {
         for (place, quota) in [5, 10, 30, 60, 120].into_iter().enumerate() {
             let file = File::open(log(name)).expect(name);
             let report = replayed(name, file, &[&format!("{quota}/1m")]);
-            for (rule, expected) in [(COUNTER, counter), (Rule::Exact, exact), (FIXED, fixed)] {
+            for (rule, expected) in [(COUNTER, counter), (EXACT, exact), (FIXED, fixed)] {
                 let expected = expected.iter().chain(&none).nth(place);
                 let denied = by(&report, rule).denied;
                 assert_eq!(Some(&denied), expected, "{name}, {quota}, {}", rule.name());
             }
-            let exact = by(&report, Rule::Exact);
+            let exact = by(&report, EXACT);
             let wrong = (exact.false_allows, exact.false_denials, exact.max_excess);
             assert_eq!(wrong, (0, 0, 0), "{name}: an exact log is never wrong");
         }
@@ -213,7 +215,7 @@ fn each_algorithm_denies_of_recorded_traffic_what_it_is_known_to() {
             File::open(log(name)).expect(name),
             &[&format!("{quota}/1m")],
         );
-        for rule in [COUNTER, Rule::Exact, FIXED] {
+        for rule in [COUNTER, EXACT, FIXED] {
             assert_eq!(by(&report, rule).denied, denied, "{quota}");
         }
     }
@@ -248,7 +250,7 @@ fn twice_the_limit_in_a_window_is_told_exactly() {
     // 115, when the ten of 59 are still in the window.
     assert_eq!((counter.max_excess, counter.denied), (10, 49));
     assert_eq!((counter.false_allows, counter.false_denials), (10, 0));
-    assert_eq!(by(&report, Rule::Exact).denied, 59);
+    assert_eq!(by(&report, EXACT).denied, 59);
     let worst = &report.limits[0].worst;
     assert_eq!(worst.len(), 1);
     assert_eq!(
@@ -266,7 +268,7 @@ fn a_denial_of_whom_the_exact_count_says_nothing_against_is_told_exactly() {
     assert_eq!((counter.denied, counter.false_denials), (4, 4));
     assert_eq!((counter.false_allows, counter.max_excess), (0, 0));
     assert_eq!(by(&report, FIXED).denied, 0);
-    assert_eq!(by(&report, Rule::Exact).denied, 0);
+    assert_eq!(by(&report, EXACT).denied, 0);
 }
 
 #[test]
@@ -305,6 +307,78 @@ fn a_request_is_decided_at_its_own_stamp_also_where_stamps_go_back() {
     assert_eq!(report.logs.out_of_order_by_ms, 600_000);
 }
 
+/// By itself: what a sliding log is to decide of requests that cost as much, several limits at once.
+fn denied_exactly(requests: &[(u64, u64)], cost: u64, limits: &[(u64, u64)]) -> u64 {
+    let (mut denied, mut kept) = (0, vec![HashMap::<u64, Vec<u64>>::new(); limits.len()]);
+    for &(who, at) in requests {
+        let mut fits = true;
+        for ((quota, window), kept) in limits.iter().zip(&mut kept) {
+            let moments = kept.entry(who).or_default();
+            moments.retain(|moment| moment + window > at);
+            fits &= (moments.len() as u64 + 1) * cost <= *quota;
+        }
+        if fits {
+            kept.iter_mut()
+                .for_each(|kept| kept.entry(who).or_default().push(at));
+        }
+        denied += u64::from(!fits);
+    }
+    denied
+}
+
+#[test]
+fn the_sliding_log_is_exact_of_several_limits_and_costs_where_stamps_go_back_and_above_its_largest()
+{
+    for (seed, cost, limits, named) in [
+        (1, 1, &[(4, 10), (9, 60)][..], "4/10s, 9/1m"),
+        (2, 3, &[(14, 10), (31, 60)], "14/10s, 31/1m"),
+        (3, 700, &[(12_000, 60)], "12000/1m"),
+    ] {
+        let config = binary::file(&format!(
+            "upstream: {{address: '127.0.0.1:9'}}\n\
+             policies: [{{name: p, limits: [{named}], cost: {cost}}}]\n"
+        ));
+        let (mut random, mut now) = (Random::new(seed), 100);
+        let requests = std::iter::repeat_with(|| {
+            now += random.below(2);
+            let back = random.one_of(&[0, 0, 0, 0, 0, 20, 70]);
+            (1 + random.below(2), now - back)
+        });
+        let requests: Vec<_> = requests.take(600).collect();
+        let lines = requests.iter().map(|(who, at)| {
+            let (minute, second) = (at / 60, at % 60);
+            format!(
+                "10.0.0.{who} - - [01/Jan/2026:12:{minute:02}:{second:02} +0000] \"GET / HTTP/1.1\" 200 1\n"
+            )
+        });
+        let arguments = ["--json", "--config", binary::text(config.path()), "-"];
+        let output = replay(&arguments, lines.collect::<String>().as_bytes());
+        let report: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)));
+        let denied = denied_exactly(&requests, cost, limits);
+        assert!((50..550).contains(&denied), "{denied} is no test");
+        assert_eq!(
+            report["requests"]["sliding_log"]["denied"], denied,
+            "{named}"
+        );
+        for limit in report["limits"].as_array().expect("a list") {
+            let log = &limit["algorithms"]["sliding_log"];
+            for wrong in ["false_allows", "false_denials", "max_excess"] {
+                assert_eq!(log[wrong], 0, "{named}: {wrong}");
+            }
+            let beyond = (limits[0].0 > 10_000).then_some(10_000);
+            assert_eq!(log["beyond_max_quota"].as_u64(), beyond, "{named}");
+        }
+    }
+}
+
+#[test]
+fn a_person_is_told_where_no_configuration_takes_the_exact_algorithm() {
+    let told = told(&replay(&["--limit", "10001/1m", SHOP], b""));
+    let note = "no configuration takes sliding_log above 10000 units";
+    assert_eq!(told.matches(note).count(), 1, "{told}");
+}
+
 const SHOP: &str = "tests/logs/shop_jan19.combined.log";
 
 #[test]
@@ -328,7 +402,7 @@ fn a_program_gets_json_alike_from_a_file_and_zipped_from_standard_input() {
     assert_eq!(report, json("-", &zip));
     assert_eq!(report["in_force"], "sliding_window_counter");
     for limit in report["limits"].as_array().expect("a list") {
-        for rule in ["sliding_window_counter", "fixed_window", "exact_log"] {
+        for rule in ["sliding_window_counter", "fixed_window", "sliding_log"] {
             for key in ["denied", "false_allows", "false_denials", "max_excess"] {
                 assert!(limit["algorithms"][rule][key].is_u64(), "{limit}");
             }

@@ -206,7 +206,7 @@ fn addresses() -> IdentifierHasher {
 fn decided(policy: Policy, rule: Rule) -> Policy {
     match rule {
         Rule::By(algorithm) => policy.deciding_by(algorithm),
-        Rule::Configured | Rule::Exact => policy,
+        Rule::Configured => policy,
     }
 }
 

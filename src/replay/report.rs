@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     reader::Reading,
     run::{Replay, Run},
-    tally::{Counted, Slot, Tally},
+    tally::{Counted, Slot},
 };
 use crate::policy::{Identifier, IdentifierHasher};
 
@@ -113,6 +113,9 @@ pub struct RuleReport {
     pub false_denials: u64,
     /// The most units above the limit that were admitted in a window, wherever that begins.
     pub max_excess: u64,
+    /// The largest quota that a configuration takes of this algorithm, where this limit is above it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beyond_max_quota: Option<u64>,
 }
 
 /// Somebody who was denied often.
@@ -209,7 +212,7 @@ fn limit(slot: Slot, reading: &Reading, runs: &[Run], identifiers: Identifiers<'
     let tally = &runs[0].tallies[&slot];
     let by_rule = runs
         .iter()
-        .filter_map(|run| Some((run.rule.name(), run.tallies.get(&slot)?)));
+        .filter_map(|run| Some((run.rule.name(), by(run, slot)?)));
     LimitReport {
         policy: policy.name.to_string(),
         mode: policy.mode.name(),
@@ -219,20 +222,23 @@ fn limit(slot: Slot, reading: &Reading, runs: &[Run], identifiers: Identifiers<'
         requests: tally.requests,
         share: share(tally.requests, reading.requests),
         identifiers: tally.identifiers.len(),
-        algorithms: by_rule.map(|(name, tally)| (name, by(tally))).collect(),
+        algorithms: by_rule.collect(),
         worst: worst(&tally.identifiers, identifiers),
     }
 }
 
-fn by(tally: &Tally) -> RuleReport {
-    RuleReport {
+fn by(run: &Run, slot: Slot) -> Option<RuleReport> {
+    let (tally, named) = (run.tallies.get(&slot)?, slot.of(&run.policies));
+    let max_quota = named.algorithm.max_quota();
+    Some(RuleReport {
         denied: tally.denied,
         denied_share: share(tally.denied, tally.requests),
         denied_identifiers: tally.denied_identifiers(),
         false_allows: tally.false_allows,
         false_denials: tally.false_denials,
         max_excess: tally.max_excess,
-    }
+        beyond_max_quota: max_quota.filter(|largest| named.limit.quota() > *largest),
+    })
 }
 
 fn worst(counted: &HashMap<Identifier, Counted>, identifiers: Identifiers<'_>) -> Vec<Worst> {

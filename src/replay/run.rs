@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock::Clock,
     limiter::{Intent, LimitDecision, Limiter, LimiterSettings, LineSettings, Outcome},
-    policy::{Asked, Charge, ClientHeader, ClientRule, Mode, PolicySet, RequestView},
+    policy::{Charge, ClientHeader, ClientRule, PolicySet, RequestView},
     ratelimit::{Algorithm, Timestamp},
     store::MemorySettings,
 };
@@ -24,8 +24,6 @@ pub enum Rule {
     Configured,
     /// All limits by this algorithm.
     By(Algorithm),
-    /// All limits by an exact log of what was admitted.
-    Exact,
 }
 
 impl Rule {
@@ -34,7 +32,6 @@ impl Rule {
         match self {
             Self::Configured => "configured",
             Self::By(algorithm) => algorithm.name(),
-            Self::Exact => "exact_log",
         }
     }
 
@@ -50,12 +47,9 @@ impl Rule {
             true => Self::By(first),
             false => Self::Configured,
         };
-        let others = COMPARED.into_iter().map(Self::By);
+        let others = Algorithm::ALL.into_iter().map(Self::By);
         let others = others.filter(|rule| *rule != in_force);
-        std::iter::once(in_force)
-            .chain(others)
-            .chain([Self::Exact])
-            .collect()
+        std::iter::once(in_force).chain(others).collect()
     }
 }
 
@@ -137,19 +131,17 @@ pub(super) fn view<'r>(clients: &ClientRule, record: &'r Record) -> RequestView<
 pub(super) struct Run {
     pub rule: Rule,
     pub policies: Arc<PolicySet>,
-    /// None where the tallies' logs decide.
-    limiter: Option<Arc<Limiter>>,
+    limiter: Arc<Limiter>,
     pub tallies: HashMap<Slot, Tally>,
     pub verdicts: Verdicts,
 }
 
 impl Run {
     fn new(rule: Rule, policies: Arc<PolicySet>, clock: &Clock) -> Self {
-        let limiter = || Limiter::at_stamps_of(clock, policies.clone(), MEMORY, &settings());
-        let limiter = (rule != Rule::Exact).then(|| Arc::new(limiter()));
+        let limiter = Limiter::at_stamps_of(clock, policies.clone(), MEMORY, &settings());
         Self {
             rule,
-            limiter,
+            limiter: Arc::new(limiter),
             policies,
             tallies: HashMap::new(),
             verdicts: Verdicts::default(),
@@ -157,12 +149,8 @@ impl Run {
     }
 
     fn decide(&mut self, view: &RequestView<'_>, record: &Record) {
-        let decided = match self.limiter.clone() {
-            Some(limiter) => self.by_limiter(&limiter, view, record),
-            None => self.exactly(view, record),
-        };
-        for decided in &decided {
-            self.tally(decided.slot).count(decided, record.at);
+        for decided in self.decided(view, record) {
+            self.tally(decided.slot).count(&decided, record.at);
         }
     }
 
@@ -171,18 +159,11 @@ impl Run {
             tallies, policies, ..
         } = self;
         let tally = tallies.entry(slot);
-        tally.or_insert_with(|| {
-            let tiers = &policies.policies()[slot.policy].tiers;
-            Tally::new(tiers.limits(slot.tier)[slot.limit].limit)
-        })
+        tally.or_insert_with(|| Tally::new(slot.of(policies).limit))
     }
 
-    fn by_limiter(
-        &mut self,
-        limiter: &Arc<Limiter>,
-        view: &RequestView<'_>,
-        record: &Record,
-    ) -> SmallVec<[Decided; 4]> {
+    fn decided(&mut self, view: &RequestView<'_>, record: &Record) -> SmallVec<[Decided; 4]> {
+        let limiter = self.limiter.clone();
         let checked = limiter.check(view, Intent::Take).now_or_never();
         let mut verdict = checked.expect("a store in memory is not waited for");
         self.count(&verdict.outcome);
@@ -205,63 +186,6 @@ impl Run {
             settled.expect("a store in memory is not waited for");
         }
         decided
-    }
-
-    /// By the same policies, each limit by its exact log.
-    fn exactly(&mut self, view: &RequestView<'_>, record: &Record) -> SmallVec<[Decided; 4]> {
-        let policies = self.policies.clone();
-        let asked = match policies.asked(view) {
-            Ok(asked) => asked,
-            Err(refusal) => {
-                self.count(&Outcome::Refused(refusal));
-                return SmallVec::new();
-            }
-        };
-        let is_enforced = |asked: &Asked| policies.policies()[asked.policy].mode == Mode::Enforce;
-        let (enforced, shadow): (Vec<Asked>, Vec<Asked>) = asked.into_iter().partition(is_enforced);
-        let mut all: SmallVec<[Decided; 4]> = SmallVec::new();
-        let (passes, group) = self.group(&enforced, record.at);
-        all.extend(group);
-        for asked in shadow {
-            all.extend(self.group(&[asked], record.at).1);
-        }
-        self.count(if passes {
-            &Outcome::Pass
-        } else {
-            &Outcome::Denied
-        });
-        for decided in &mut all {
-            let (policy, charged) = (decided.slot.policy, decided.charged);
-            decided.charged = self.stays_charged(policy, charged, passes, record);
-        }
-        all
-    }
-
-    /// All of these limits admit, and are charged, or none is.
-    fn group(&mut self, asked: &[Asked], now: Timestamp) -> (bool, SmallVec<[Decided; 4]>) {
-        let mut group: SmallVec<[Decided; 4]> = SmallVec::new();
-        for asked in asked {
-            for limit in 0..self.policies.limits(asked).len() {
-                let slot = Slot {
-                    policy: asked.policy,
-                    tier: asked.tier,
-                    limit,
-                };
-                let (identifier, cost) = (asked.identifier, asked.cost.units());
-                group.push(Decided {
-                    slot,
-                    identifier,
-                    cost,
-                    allowed: self.tally(slot).admits_exactly(identifier, cost, now),
-                    charged: false,
-                });
-            }
-        }
-        let admits = group.iter().all(|decided| decided.allowed);
-        group
-            .iter_mut()
-            .for_each(|decided| decided.charged = admits);
-        (admits, group)
     }
 
     /// Whether what a request was, or was not, charged when it was decided stays so once its status is known.
@@ -301,9 +225,6 @@ fn settings() -> LimiterSettings {
         },
     }
 }
-
-/// What a configured algorithm is compared with, beside the exact log.
-const COMPARED: [Algorithm; 2] = [Algorithm::SlidingWindowCounter, Algorithm::FixedWindow];
 
 /// Of each run: about 50 MB. Counters of the oldest windows go first, which only a request can miss whose stamp goes back
 /// as far.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::log::Log;
 use crate::{
-    policy::Identifier,
+    policy::{Identifier, NamedLimit, PolicySet},
     ratelimit::{Limit, Timestamp},
 };
 
@@ -26,6 +26,14 @@ pub(super) struct Slot {
     pub policy: usize,
     pub tier: usize,
     pub limit: usize,
+}
+
+impl Slot {
+    /// What is there.
+    pub fn of(self, policies: &PolicySet) -> &NamedLimit {
+        let tiers = &policies.policies()[self.policy].tiers;
+        &tiers.limits(self.tier)[self.limit]
+    }
 }
 
 /// What came of the decisions by one limit.
@@ -70,11 +78,6 @@ impl Tally {
         }
     }
 
-    /// Whether an exact log admits.
-    pub fn admits_exactly(&mut self, identifier: Identifier, cost: u64, now: Timestamp) -> bool {
-        self.units(identifier, now).saturating_add(cost) <= self.limit.quota()
-    }
-
     pub fn count(&mut self, decided: &Decided, now: Timestamp) {
         let Decided {
             identifier, cost, ..
@@ -99,6 +102,11 @@ impl Tally {
     pub fn denied_identifiers(&self) -> usize {
         let counted = self.identifiers.values();
         counted.filter(|counted| counted.denied > 0).count()
+    }
+
+    /// Whether it fits what was admitted in the window before.
+    fn admits_exactly(&mut self, identifier: Identifier, cost: u64, now: Timestamp) -> bool {
+        self.units(identifier, now).saturating_add(cost) <= self.limit.quota()
     }
 
     fn units(&mut self, identifier: Identifier, now: Timestamp) -> u64 {

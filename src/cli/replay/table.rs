@@ -124,6 +124,14 @@ fn one_limit(limit: &LimitReport, in_force: &str, out: &mut dyn Write) -> io::Re
         ]);
     }
     columns(&rows, out)?;
+    for (name, did) in &limit.algorithms {
+        if let Some(largest) = did.beyond_max_quota {
+            writeln!(
+                out,
+                "  no configuration takes {name} above {largest} units: its row tells what would be exact"
+            )?;
+        }
+    }
     if limit.worst.is_empty() {
         return Ok(());
     }
