@@ -11,15 +11,16 @@ use std::{
 
 use serde_json::Value;
 use slidegate::{
-    policy::{ClientRule, IdentifierHasher, Policy, PolicySet},
+    policy::{Client, ClientRule, Identifier, IdentifierHasher, Policy, PolicySet},
     ratelimit::{Algorithm, Limit},
     replay::{
         self, Format, Identifiers, Reading, Reason, Record, Replay, Report, Rule, RuleReport,
         Wrapper,
     },
+    store::{At, Demand},
 };
 
-use crate::support::{binary, random::Random, snapshot::agrees};
+use crate::support::{binary, demand::*, random::Random, redis::RedisServer, snapshot::agrees};
 
 fn log(name: &str) -> PathBuf {
     let logs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logs");
@@ -379,6 +380,77 @@ fn a_person_is_told_where_no_configuration_takes_the_exact_algorithm() {
     assert_eq!(told.matches(note).count(), 1, "{told}");
 }
 
+/// A log of so many clients, each with so many requests at noon and as many a minute later.
+fn crowd(clients: u32, requests: usize) -> String {
+    let mut log = String::new();
+    for minute in 0..2 {
+        for client in 0..clients {
+            let (high, low) = (client >> 8, client & 255);
+            let line = format!(
+                "10.0.{high}.{low} - - [01/Jan/2026:12:0{minute}:00 +0000] \"GET / HTTP/1.1\" 200 1\n"
+            );
+            log.push_str(&line.repeat(requests));
+        }
+    }
+    log
+}
+
+/// Charges Redis with what a log tells, and tells by how much its memory has grown.
+async fn grown(log: &str, limit: &str, algorithm: Algorithm) -> u64 {
+    let server = RedisServer::start();
+    let store = server.store();
+    let used = || -> u64 {
+        let info = redis::cmd("INFO").arg("memory").query(&mut server.client());
+        let info: redis::InfoDict = info.expect("an answer");
+        info.get("used_memory").expect("a number")
+    };
+    let mut demands = Vec::new();
+    let each = &mut |record: &Record| {
+        let Client::Address(address) = record.client else {
+            panic!("{record:?} has no address")
+        };
+        let identifier = Identifier::Address(address);
+        let demand = Demand {
+            identifier,
+            algorithm,
+            ..demand("client_ip", 0, limit)
+        };
+        demands.push((record.at, group(&[demand])));
+    };
+    replay::read("a.log", log.as_bytes(), &mut Reading::default(), each).expect("in memory");
+    // By now the scripts are loaded, and connections are open.
+    take(&store, demand("warm", 0, limit), At::Now).await;
+    let before = used();
+    for calls in demands.chunk_by(|one, next| one.0 == next.0) {
+        for groups in calls.chunks(100) {
+            let groups: Vec<_> = groups.iter().map(|(_, group)| group.clone()).collect();
+            let replies = store.take(&groups, At::Stamp(calls[0].0)).await;
+            assert!(replies.iter().all(Result::is_ok), "{replies:?}");
+        }
+    }
+    used() - before
+}
+
+#[tokio::test]
+async fn what_a_limit_is_said_to_hold_in_redis_is_what_it_holds_within_a_quarter() {
+    for (clients, requests, limit, algorithms) in [
+        (2_000, 3, "2/1m", &Algorithm::ALL[..]),
+        (500, 25, "60/1m", &Algorithm::ALL),
+        // Counters of 20 are less than what else a Redis holds now and then.
+        (20, 300, "400/1m", &[Algorithm::SlidingLog]),
+    ] {
+        let log = crowd(clients, requests);
+        let report = replayed("a.log", log.as_bytes(), &[limit]);
+        for algorithm in algorithms {
+            let told = by(&report, Rule::By(*algorithm)).redis_bytes;
+            let held = grown(&log, limit, *algorithm).await;
+            let name = algorithm.name();
+            let within = held.abs_diff(told) * 4 <= held;
+            assert!(within, "{limit}, {name}: {told} told, {held} held");
+        }
+    }
+}
+
 const SHOP: &str = "tests/logs/shop_jan19.combined.log";
 
 #[test]
@@ -403,7 +475,13 @@ fn a_program_gets_json_alike_from_a_file_and_zipped_from_standard_input() {
     assert_eq!(report["in_force"], "sliding_window_counter");
     for limit in report["limits"].as_array().expect("a list") {
         for rule in ["sliding_window_counter", "fixed_window", "sliding_log"] {
-            for key in ["denied", "false_allows", "false_denials", "max_excess"] {
+            for key in [
+                "denied",
+                "false_allows",
+                "false_denials",
+                "max_excess",
+                "redis_bytes",
+            ] {
                 assert!(limit["algorithms"][rule][key].is_u64(), "{limit}");
             }
         }

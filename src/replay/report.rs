@@ -113,6 +113,8 @@ pub struct RuleReport {
     pub false_denials: u64,
     /// The most units above the limit that were admitted in a window, wherever that begins.
     pub max_excess: u64,
+    /// The most bytes that its counters or logs would have had in Redis at once, within a quarter.
+    pub redis_bytes: u64,
     /// The largest quota that a configuration takes of this algorithm, where this limit is above it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beyond_max_quota: Option<u64>,
@@ -237,6 +239,7 @@ fn by(run: &Run, slot: Slot) -> Option<RuleReport> {
         false_allows: tally.false_allows,
         false_denials: tally.false_denials,
         max_excess: tally.max_excess,
+        redis_bytes: tally.footprint.peak,
         beyond_max_quota: max_quota.filter(|largest| named.limit.quota() > *largest),
     })
 }

@@ -159,7 +159,7 @@ impl Run {
             tallies, policies, ..
         } = self;
         let tally = tallies.entry(slot);
-        tally.or_insert_with(|| Tally::new(slot.of(policies).limit))
+        tally.or_insert_with(|| Tally::new(slot.of(policies)))
     }
 
     fn decided(&mut self, view: &RequestView<'_>, record: &Record) -> SmallVec<[Decided; 4]> {

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::log::Log;
+use super::{
+    footprint::{Footprint, Held},
+    log::Log,
+};
 use crate::{
     policy::{Identifier, NamedLimit, PolicySet},
     ratelimit::{Limit, Timestamp},
@@ -46,6 +49,7 @@ pub(super) struct Tally {
     pub false_denials: u64,
     /// The most units above the quota in a window, wherever it begins.
     pub max_excess: u64,
+    pub footprint: Footprint,
     pub identifiers: HashMap<Identifier, Counted>,
     logs: HashMap<Identifier, Log>,
     /// How many entries the logs may have before they are swept.
@@ -59,12 +63,15 @@ pub(super) struct Tally {
 pub(super) struct Counted {
     pub requests: u64,
     pub denied: u64,
+    held: Held,
 }
 
 impl Tally {
-    pub fn new(limit: Limit) -> Self {
+    pub fn new(named: &NamedLimit) -> Self {
+        let limit = named.limit;
         Self {
             limit,
+            footprint: Footprint::new(named.algorithm, limit.window()),
             requests: 0,
             denied: 0,
             false_allows: 0,
@@ -131,6 +138,9 @@ impl Tally {
         let excess = peak.saturating_sub(self.limit.quota());
         self.max_excess = self.max_excess.max(excess);
         self.newest = self.newest.max(now);
+        let units = log.units(now, window.length());
+        let counted = self.identifiers.entry(identifier).or_default();
+        self.footprint.charged(&mut counted.held, now, units);
         if self.entries > self.sweep_at {
             self.sweep();
         }

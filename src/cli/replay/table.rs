@@ -121,6 +121,7 @@ fn one_limit(limit: &LimitReport, in_force: &str, out: &mut dyn Write) -> io::Re
             did.false_allows.to_string(),
             did.false_denials.to_string(),
             did.max_excess.to_string(),
+            bytes(did.redis_bytes),
         ]);
     }
     columns(&rows, out)?;
@@ -143,7 +144,7 @@ fn one_limit(limit: &LimitReport, in_force: &str, out: &mut dyn Write) -> io::Re
     columns(&rows, out)
 }
 
-const RULES: [&str; 7] = [
+const RULES: [&str; 8] = [
     "by",
     "denied",
     "share",
@@ -151,6 +152,7 @@ const RULES: [&str; 7] = [
     "false allows",
     "false denials",
     "largest excess",
+    "in Redis",
 ];
 
 const WORST: [&str; 3] = ["most denied", "denied", "of requests"];
@@ -239,6 +241,23 @@ fn columns(rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  {}", cells.collect::<Vec<_>>().join("  "))?;
     }
     Ok(())
+}
+
+/// As closely as it is known.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "three digits are more than is known"
+)]
+fn bytes(bytes: u64) -> String {
+    let (mut size, mut units) = (bytes as f64, ["B", "KB", "MB", "GB"].iter().peekable());
+    while let Some(unit) = units.next() {
+        if size < 1_000.0 || units.peek().is_none() {
+            let digits = usize::from(size < 10.0 && *unit != "B");
+            return format!("{size:.digits$} {unit}");
+        }
+        size /= 1_000.0;
+    }
+    unreachable!("the last unit takes what is left")
 }
 
 /// Neither all nor nothing where it is only nearly so.
