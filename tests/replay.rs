@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io::Write as _,
     path::{Path, PathBuf},
-    process::{Output, Stdio},
+    process::{Command, Output, Stdio},
     sync::Arc,
 };
 
@@ -668,5 +668,135 @@ fn a_person_gets_candidates_with_what_is_assumed() {
     agrees(
         "tests/snapshots/suggest.txt",
         &told(&replay(&["--suggest", SHOP], b"")),
+    );
+}
+
+/// Whether an XML parser that knows nothing of HTML takes it.
+fn is_well_formed(page: &str) -> bool {
+    let mut child = Command::new("python3")
+        .args([
+            "-c",
+            "import sys, xml.etree.ElementTree as e; e.parse(sys.stdin.buffer)",
+        ])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("python3 runs");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(page.as_bytes()).expect("it reads");
+    drop(stdin);
+    child.wait().expect("it ends").success()
+}
+
+#[test]
+fn the_page_needs_nothing_else_and_what_a_log_has_is_nothing_but_text_in_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (name, line) = (
+        "<img src=x onerror=alert(1)>&\"'.log",
+        "]]></pre><script>alert('1')</script>&amp;\x1b",
+    );
+    let (hostile, page) = (folder.path().join(name), folder.path().join("page.html"));
+    std::fs::write(
+        &hostile,
+        format!("{line}\n{}", constructed(&[(0, 5), (30, 9), (61, 9)])),
+    )
+    .expect("a log");
+    std::fs::write(&page, "what was there before").expect("a file");
+    let [hostile, path] = [&hostile, &page].map(|path| binary::text(path));
+    let output = replay(
+        &["--limit", "12/1m", "--show", "--html", path, hostile, SHOP],
+        b"",
+    );
+    assert!(
+        told(&output).contains("are denied by sliding_window_counter"),
+        "{}",
+        told(&output)
+    );
+    let page = std::fs::read_to_string(path).expect("a page");
+    assert!(
+        page.starts_with("<!DOCTYPE html>") && is_well_formed(&page),
+        "{page}"
+    );
+    for loads in [
+        "http:",
+        "https:",
+        "<script",
+        "<img",
+        "<link",
+        "src=",
+        "href=",
+        "url(",
+        "@import",
+        "what was there",
+    ] {
+        let may_be = loads == "src=";
+        assert_eq!(
+            page.matches(loads).count(),
+            usize::from(may_be),
+            "{loads}: {page}"
+        );
+    }
+    assert!(page.contains("content=\"default-src 'none'; style-src 'unsafe-inline'\""));
+    assert!(
+        page.contains("&lt;img src=x onerror=alert(1)&gt;&amp;&quot;&#39;.log:1: "),
+        "{page}"
+    );
+    assert!(
+        page.contains("]]&gt;&lt;/pre&gt;&lt;script&gt;alert("),
+        "{page}"
+    );
+    for title in [
+        "Denied over time",
+        "How busy identifiers were at their busiest",
+        "Estimate against exact count",
+        "How often it would be wrong by another limit",
+    ] {
+        let figure = format!("<h3>{title}</h3>");
+        assert_eq!(
+            (page.matches(&figure).count(), page.matches(title).count()),
+            (1, 2),
+            "{title}, and for who does not see it"
+        );
+    }
+    for limit in ["3/1m", "6/1m", "12/1m", "24/1m", "48/1m"] {
+        assert!(page.contains(&format!(">{limit}</text>")), "{limit}");
+    }
+}
+
+#[test]
+fn a_page_of_no_requests_or_of_several_policies_is_well_formed_too() {
+    let config = binary::file(
+        "upstream: {address: '127.0.0.1:9'}\n\
+         policies:\n\
+         - {name: a, limits: [1/1s, 20/1m]}\n\
+         - {name: b, mode: shadow, identifier: [header:user-agent], algorithm: sliding_log, limits: [0/1m]}\n",
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("page.html");
+    let path = binary::text(&page);
+    let config = ["--config", binary::text(config.path())];
+    for (limits, log, figures) in [
+        (&["--limit", "1/1m"][..], "/dev/null", 0),
+        (&config, SHOP, 10),
+    ] {
+        let output = replay(&[limits, &["--html", path, log]].concat(), b"");
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        let page = std::fs::read_to_string(path).expect("a page");
+        assert!(is_well_formed(&page), "{page}");
+        assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
+        assert_eq!(page.matches("<figure>").count(), figures, "{page}");
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_an_error_with_its_name() {
+    let output = replay(
+        &["--limit", "5/1m", "--html", "/nowhere/page.html", SHOP],
+        b"",
+    );
+    assert_eq!(output.status.code(), Some(2));
+    let told = told(&output);
+    assert!(
+        told.contains("--html: /nowhere/page.html: cannot be written: "),
+        "{told}"
     );
 }

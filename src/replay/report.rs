@@ -5,11 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::{
+    near::Near,
     reader::Reading,
     run::{Replay, Run},
     tally::{Counted, Slot},
+    timeline::Timeline,
 };
-use crate::policy::{Identifier, IdentifierHasher};
+use crate::{
+    policy::{Identifier, IdentifierHasher},
+    ratelimit::Limit,
+};
 
 /// What a replay found.
 #[derive(Clone, Debug, Serialize)]
@@ -20,6 +25,9 @@ pub struct Report {
     pub requests: BTreeMap<&'static str, Outcome>,
     /// The rule in force, whose numbers come first.
     pub in_force: &'static str,
+    /// When requests came, and when the rule in force denied them; for pictures.
+    #[serde(skip)]
+    pub timeline: Timeline,
     /// Every limit that was asked, in configuration order.
     pub limits: Vec<LimitReport>,
 }
@@ -86,6 +94,12 @@ pub struct LimitReport {
     pub name: String,
     /// So many units per window.
     pub limit: String,
+    /// The same, as a value.
+    #[serde(skip)]
+    pub of: Limit,
+    /// How the rule in force estimated around it; for pictures.
+    #[serde(skip)]
+    pub near: Near,
     /// How many requests it was asked about.
     pub requests: u64,
     /// Of all requests of the logs, from 0 to 1.
@@ -156,6 +170,7 @@ impl Report {
             logs: LogsReport::new(reading, replay),
             requests: requests.collect(),
             in_force: replay.runs[0].rule.name(),
+            timeline: replay.timeline.clone(),
             limits: slots
                 .iter()
                 .map(|slot| limit(*slot, reading, &replay.runs, identifiers))
@@ -221,6 +236,8 @@ fn limit(slot: Slot, reading: &Reading, runs: &[Run], identifiers: Identifiers<'
         plan: tier.plan.as_ref().map(ToString::to_string),
         name: limit.name.to_string(),
         limit: limit.limit.to_string(),
+        of: limit.limit,
+        near: tally.near.clone(),
         requests: tally.requests,
         share: share(tally.requests, reading.requests),
         identifiers: tally.identifiers.len(),

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::{
     record::Record,
     tally::{Decided, Slot, Tally},
+    timeline::Timeline,
 };
 use crate::{
     clock::Clock,
@@ -71,6 +72,8 @@ pub struct Replay {
     pub(super) span: Option<(Timestamp, Timestamp)>,
     /// How many requests have a stamp before that of one before them, and by how much at most.
     pub(super) went_back: (u64, Duration),
+    /// By the rule in force.
+    pub(super) timeline: Timeline,
 }
 
 impl Replay {
@@ -86,6 +89,7 @@ impl Replay {
             clock,
             span: None,
             went_back: (0, Duration::ZERO),
+            timeline: Timeline::default(),
         }
     }
 
@@ -100,9 +104,12 @@ impl Replay {
         self.span = Some((first.min(at), last.max(at)));
         self.clock.set(at);
         let view = view(&self.clients, record);
+        let denied = self.runs[0].verdicts.denied;
         for run in &mut self.runs {
             run.decide(&view, record);
         }
+        let is_denied = self.runs[0].verdicts.denied > denied;
+        self.timeline.add(at, is_denied);
     }
 }
 
@@ -176,6 +183,7 @@ impl Run {
             },
             identifier: limit.identifier,
             cost: limit.decision.cost.units(),
+            estimate: limit.decision.estimate(),
             allowed: limit.decision.allowed,
             charged: self.stays_charged(limit.policy, limit.decision.charged, passes, record),
         };

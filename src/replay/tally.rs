@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::{
     footprint::{Footprint, Held},
     log::Log,
+    near::Near,
 };
 use crate::{
     policy::{Identifier, NamedLimit, PolicySet},
@@ -17,6 +18,8 @@ pub(super) struct Decided {
     pub slot: Slot,
     pub identifier: Identifier,
     pub cost: u64,
+    /// The units that were taken to be in use.
+    pub estimate: f64,
     /// By this limit; another may have denied the request all the same.
     pub allowed: bool,
     /// Whether it was charged, and stayed so.
@@ -50,6 +53,7 @@ pub(super) struct Tally {
     /// The most units above the quota in a window, wherever it begins.
     pub max_excess: u64,
     pub footprint: Footprint,
+    pub near: Near,
     pub identifiers: HashMap<Identifier, Counted>,
     logs: HashMap<Identifier, Log>,
     /// How many entries the logs may have before they are swept.
@@ -72,6 +76,7 @@ impl Tally {
         Self {
             limit,
             footprint: Footprint::new(named.algorithm, limit.window()),
+            near: Near::default(),
             requests: 0,
             denied: 0,
             false_allows: 0,
@@ -96,7 +101,10 @@ impl Tally {
             counted.denied += 1;
             self.denied += 1;
         }
-        match (decided.allowed, self.admits_exactly(identifier, cost, now)) {
+        let (exact, quota) = (self.units(identifier, now), self.limit.quota());
+        self.near.add(exact, decided.estimate, quota);
+        let fits = exact.saturating_add(cost) <= quota;
+        match (decided.allowed, fits) {
             (true, false) => self.false_allows += 1,
             (false, true) => self.false_denials += 1,
             (true, true) | (false, false) => {}
@@ -111,11 +119,7 @@ impl Tally {
         counted.filter(|counted| counted.denied > 0).count()
     }
 
-    /// Whether it fits what was admitted in the window before.
-    fn admits_exactly(&mut self, identifier: Identifier, cost: u64, now: Timestamp) -> bool {
-        self.units(identifier, now).saturating_add(cost) <= self.limit.quota()
-    }
-
+    /// How many count at this time.
     fn units(&mut self, identifier: Identifier, now: Timestamp) -> u64 {
         let window = self.limit.window();
         let Some(log) = self.logs.get_mut(&identifier) else {

@@ -109,22 +109,7 @@ fn one_limit(limit: &LimitReport, in_force: &str, out: &mut dyn Write) -> io::Re
         out,
         "asked about {requests} requests ({share}) of {identifiers} identifiers"
     )?;
-    let mut rows = vec![RULES.map(str::to_owned).to_vec()];
-    let mut rules: Vec<_> = limit.algorithms.iter().collect();
-    rules.sort_by_key(|(name, _)| **name != in_force);
-    for (name, did) in rules {
-        rows.push(vec![
-            (*name).to_owned(),
-            did.denied.to_string(),
-            percent(did.denied_share),
-            did.denied_identifiers.to_string(),
-            did.false_allows.to_string(),
-            did.false_denials.to_string(),
-            did.max_excess.to_string(),
-            bytes(did.redis_bytes),
-        ]);
-    }
-    columns(&rows, out)?;
+    columns(&rules(limit, in_force), out)?;
     for (name, did) in &limit.algorithms {
         if let Some(largest) = did.beyond_max_quota {
             writeln!(
@@ -136,12 +121,37 @@ fn one_limit(limit: &LimitReport, in_force: &str, out: &mut dyn Write) -> io::Re
     if limit.worst.is_empty() {
         return Ok(());
     }
+    columns(&worst(limit), out)
+}
+
+/// What the limit did by each rule, the one in force first, below what the columns are.
+pub(super) fn rules(limit: &LimitReport, in_force: &str) -> Vec<Vec<String>> {
+    let mut rows = vec![RULES.map(str::to_owned).to_vec()];
+    let mut rules: Vec<_> = limit.algorithms.iter().collect();
+    rules.sort_by_key(|(name, _)| **name != in_force);
+    rows.extend(rules.into_iter().map(|(name, did)| {
+        vec![
+            (*name).to_owned(),
+            did.denied.to_string(),
+            percent(did.denied_share),
+            did.denied_identifiers.to_string(),
+            did.false_allows.to_string(),
+            did.false_denials.to_string(),
+            did.max_excess.to_string(),
+            bytes(did.redis_bytes),
+        ]
+    }));
+    rows
+}
+
+/// Whom the limit denied most, below what the columns are.
+pub(super) fn worst(limit: &LimitReport) -> Vec<Vec<String>> {
     let mut rows = vec![WORST.map(str::to_owned).to_vec()];
     rows.extend(limit.worst.iter().map(|worst| {
         let (denied, requests) = (worst.denied.to_string(), worst.requests.to_string());
         vec![worst.identifier.clone(), denied, requests]
     }));
-    columns(&rows, out)
+    rows
 }
 
 const RULES: [&str; 8] = [
@@ -261,7 +271,7 @@ fn bytes(bytes: u64) -> String {
 }
 
 /// Neither all nor nothing where it is only nearly so.
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 0.1 {
         return "< 0.1 %".to_owned();
@@ -272,7 +282,8 @@ fn percent(share: f64) -> String {
     format!("{percent:.1} %")
 }
 
-fn moment(millis: u64) -> String {
+/// As text, in UTC.
+pub(super) fn moment(millis: u64) -> String {
     let millis = i64::try_from(millis).unwrap_or(i64::MAX);
     jiff::Timestamp::from_millisecond(millis).map_or_else(|_| "?".to_owned(), |at| at.to_string())
 }
