@@ -15,6 +15,8 @@ pub(super) struct Footprint {
     window: Window,
     /// How many bytes, by the slice of time in which their keys were last given an end.
     slices: BTreeMap<u64, u64>,
+    /// Keys of the slices before it have ended. It never goes back, though stamps may.
+    from: u64,
     held: u64,
     /// The most bytes at once.
     pub peak: u64,
@@ -35,6 +37,7 @@ impl Footprint {
             algorithm,
             window,
             slices: BTreeMap::new(),
+            from: 0,
             held: 0,
             peak: 0,
         }
@@ -43,12 +46,13 @@ impl Footprint {
     /// An identifier was charged at this moment, and has so many units in its trailing window.
     pub fn charged(&mut self, held: &mut Held, moment: u64, units: u64) {
         let length = self.window.length();
-        let slice = moment / length.div_ceil(SLICES).max(1);
+        let slice = moment / length.div_ceil(SLICES);
         self.end(slice);
+        let slice = slice.max(self.from);
         if self.algorithm.keeps_a_log() {
             let (before, bytes) = held.log;
-            if let Some(there) = self.slices.get_mut(&before) {
-                *there -= bytes;
+            if before >= self.from && bytes > 0 {
+                *self.slices.entry(before).or_default() -= bytes;
                 self.held -= bytes;
             }
             held.log = (slice.max(before), log_bytes(units));
@@ -67,8 +71,9 @@ impl Footprint {
 
     /// Lets the keys end whose two windows are over.
     fn end(&mut self, now: u64) {
+        self.from = self.from.max(now.saturating_sub(2 * SLICES));
         while let Some(oldest) = self.slices.first_entry()
-            && oldest.key() + 2 * SLICES < now
+            && *oldest.key() < self.from
         {
             self.held -= oldest.remove();
         }
@@ -124,5 +129,23 @@ mod tests {
         footprint.charged(&mut other, 3_600_000, 1);
         footprint.charged(&mut one, 3_600_000, 1);
         assert_eq!(footprint.held, 2 * log_bytes(1));
+    }
+
+    #[test]
+    fn where_stamps_go_back_what_has_ended_stays_ended() {
+        for algorithm in [Algorithm::SlidingLog, Algorithm::FixedWindow] {
+            let mut footprint = footprint(algorithm);
+            let (mut one, mut other) = (Held::default(), Held::default());
+            footprint.charged(&mut one, 0, 3);
+            for moment in [3_600_000, 0, 7_200_000, 60_000] {
+                footprint.charged(&mut other, moment, 1);
+                footprint.charged(&mut one, moment, 2);
+            }
+            assert!(
+                footprint.held <= log_bytes(1) + log_bytes(2),
+                "{footprint:?}"
+            );
+            assert!(footprint.peak >= 2 * COUNTER, "{footprint:?}");
+        }
     }
 }
