@@ -800,3 +800,44 @@ fn a_page_that_cannot_be_written_is_an_error_with_its_name() {
         "{told}"
     );
 }
+
+/// What a person sees who runs this in a terminal.
+fn on_a_terminal(command: &str) -> String {
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", command, "/dev/null"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("script runs");
+    let seen = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{seen}");
+    seen
+}
+
+#[test]
+fn on_a_terminal_it_tells_how_far_it_is_and_leaves_nothing_of_that() {
+    let nasa = "tests/logs/nasa_aug95.common.log";
+    let binary = env!("CARGO_BIN_EXE_slidegate");
+    let run = format!("{binary} replay --limit 5/1m {}", [nasa; 6].join(" "));
+    let seen = on_a_terminal(&format!("{run} > /dev/null"));
+    let told: Vec<_> = seen
+        .split('\r')
+        .filter(|told| told.contains(" requests"))
+        .collect();
+    assert!(!told.is_empty(), "{seen:?}");
+    let mut before = 0;
+    for told in told {
+        let (percent, requests) = told.split_once(" %, ").expect(told);
+        let percent = percent.trim().parse().expect(told);
+        assert!((before..=100).contains(&percent), "{seen:?}");
+        assert!(requests.ends_with(" requests "), "{told:?}");
+        before = percent;
+    }
+    assert!(seen.ends_with("\r\x1b[K"), "{seen:?}");
+    // How long a pipe is, nobody knows.
+    let seen = on_a_terminal(&format!("cat {nasa} | {run} - > /dev/null"));
+    assert!(
+        seen.contains(" requests ") && !seen.contains('%'),
+        "{seen:?}"
+    );
+}

@@ -303,7 +303,10 @@ fn decided(policy: Policy, rule: Rule, (multiplied, divided): Scale) -> Policy {
 
 /// Reads every log, and hands each request to `each`.
 fn read_all(files: &[PathBuf], each: &mut dyn FnMut(&Record)) -> Result<Reading, ReplayError> {
-    let size = |file: &PathBuf| file.metadata().map(|data| data.len()).unwrap_or_default();
+    let size = |file: &PathBuf| {
+        let data = file.metadata().ok().filter(fs::Metadata::is_file);
+        data.map(|data| data.len())
+    };
     let progress = Progress::of(files.iter().map(size).sum());
     let mut all = Reading::default();
     for path in files {
@@ -340,8 +343,8 @@ fn read_all(files: &[PathBuf], each: &mut dyn FnMut(&Record)) -> Result<Reading,
 
 /// How far it is, on a terminal; elsewhere nothing.
 struct Progress {
-    /// In bytes; 0 where it is not known.
-    size: u64,
+    /// Of all logs in bytes; `None` where one is a pipe.
+    size: Option<u64>,
     read: Cell<u64>,
     requests: Cell<u64>,
     told: Cell<Instant>,
@@ -349,7 +352,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn of(size: u64) -> Self {
+    fn of(size: Option<u64>) -> Self {
         Self {
             size,
             read: Cell::new(0),
@@ -375,7 +378,9 @@ impl Progress {
             return;
         }
         self.told.set(clock::instant());
-        let share = (self.read.get() * 100).checked_div(self.size);
+        let share = self
+            .size
+            .and_then(|size| (self.read.get() * 100).checked_div(size));
         let share = share.map(|share| format!("{:>3} %, ", share.min(100)));
         eprint!("\r{}{requests} requests ", share.unwrap_or_default());
     }
