@@ -25,6 +25,10 @@ pub struct Report {
     pub requests: BTreeMap<&'static str, Outcome>,
     /// The rule in force, whose numbers come first.
     pub in_force: &'static str,
+    /// The rules by which what was counted first was forgotten for want of room, and may have been asked for: their numbers may
+    /// differ from what a proxy would do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forgetful: Vec<&'static str>,
     /// When requests came, and when the rule in force denied them; for pictures.
     #[serde(skip)]
     pub timeline: Timeline,
@@ -170,6 +174,7 @@ impl Report {
             logs: LogsReport::new(reading, replay),
             requests: requests.collect(),
             in_force: replay.runs[0].rule.name(),
+            forgetful: replay.forgetful(),
             timeline: replay.timeline.clone(),
             limits: slots
                 .iter()

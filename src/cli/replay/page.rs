@@ -78,7 +78,11 @@ impl Page<'_> {
         if unread > 0 {
             fact(unread, "lines tell of no request");
         }
-        html + "</ul>\n"
+        html += "</ul>\n";
+        if let Some(warning) = table::forgetful(self.report) {
+            html += &format!("<p>{}</p>\n", escaped(&warning));
+        }
+        html
     }
 
     fn limit(&self, limit: &LimitReport) -> String {

@@ -86,10 +86,24 @@ pub(super) fn report(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     } else if report.logs.requests > 0 {
         writeln!(out, "\nno limit was asked about any of them")?;
     }
+    if let Some(warning) = forgetful(report) {
+        writeln!(out, "{warning}")?;
+    }
     for limit in &report.limits {
         one_limit(limit, report.in_force, out)?;
     }
     Ok(())
+}
+
+/// What is to be known where memory was short.
+pub(super) fn forgetful(report: &Report) -> Option<String> {
+    let rules = report.forgetful.join(" and ");
+    (!rules.is_empty()).then(|| {
+        format!(
+            "memory was full: what was counted first is forgotten, so decisions by {rules} may differ from a proxy's\n  \
+             hint: replay a shorter log, or one in the order of time"
+        )
+    })
 }
 
 fn one_limit(limit: &LimitReport, in_force: &str, out: &mut dyn Write) -> io::Result<()> {
