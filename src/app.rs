@@ -114,115 +114,142 @@ pub fn bind(settings: &ServerSettings) -> Result<Listeners, BindError> {
 ///
 /// # Errors
 /// If it could not start, or a worker died.
-pub fn run(mut config: Config, world: World) -> Result<Ended, AppError> {
+pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
     install_cryptography();
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let threads = config.server.threads;
-    let workers = (0..threads)
+    let settings = config.server.clone();
+    let workers = (0..settings.threads)
         .map(Worker::new)
         .collect::<Result<Vec<_>, _>>()?;
-    let background = workers[0].handle().clone();
+    let background = workers[0].handle();
 
-    let listeners = world.listeners;
-    let (limiter, metrics) = open_limiter(&mut config, world.clock.clone(), &background);
-    let store = limiter.store_status();
-    let failures = Arc::new(FoldedLog::new(world.clock.clone(), LINES_PER_SECOND));
-    let logs = Logs {
-        limiter: limiter.logs(),
-        failures: failures.clone(),
-    };
-    background.spawn(logs.clone().keep_folding());
-    let settings = config.server.clone();
-    let upstreams = upstreams(&mut config, None, &metrics);
-    // So that the first requests find them. A name server that is away delays the start, and no more.
-    control.block_on(upstreams.resolve_within(FIRST_RESOLUTION));
-    upstreams.start(&background);
-
-    let readiness = Readiness::default();
-    let values = config.values.clone();
-    let requests = config.requests;
-    let (networks, clients) = (config.hasher.clone(), config.clients.clone());
-    let admin_token = config.admin_token;
-    let rules = Arc::new(ArcSwap::from_pointee(rules(
-        config,
-        Arc::new(limiter),
-        upstreams,
-    )));
-    let reloads = ReloadStatus::default();
-    let guests = Guests {
-        bounds: settings.bounds,
-        census: Arc::new(Census::new(
-            settings.census.clone(),
-            networks,
-            clients,
-            Some(metrics.clone()),
-        )),
-    };
-    let openings: Vec<Opening> = settings.listen.iter().map(Opening::new).collect();
-    let mut reloader = Reloader::new(
-        rules.clone(),
-        values,
-        metrics.clone(),
-        reloads.clone(),
-        background,
-    );
-    reloader.keeps_identities(&settings.listen, &openings);
-    let admin = HttpServer::new_app(Admin {
-        rules: rules.clone(),
-        store: store.clone(),
-        reloads: reloads.clone(),
-        token: admin_token,
-        refused_log: BoundedLog::new(world.clock.clone()),
-    });
-    let gateway = Gateway {
-        rules,
-        metrics: metrics.clone(),
-        readiness: readiness.clone(),
-        failures,
-        bounds: requests,
-        clock: world.clock,
-    };
-    let observatory = HttpServer::new_app(Observatory {
-        metrics,
-        store,
-        reloads,
-        readiness: readiness.clone(),
-    });
-
-    let proxy_listeners = listeners.proxy.into_iter().zip(openings);
-    let proxy_listeners = proxy_listeners.map(|(bound, opening)| Listener { bound, opening });
-    // The listeners are bound: what arrives from here on is served.
+    let parts = Parts::assemble(config, &world.clock, background, &control);
+    background.spawn(parts.logs.clone().keep_folding());
+    let listeners = world.listeners.proxy.into_iter().zip(parts.openings);
+    let listeners = listeners.map(|(bound, opening)| Listener { bound, opening });
+    // They are bound: what arrives from here on is served.
+    let readiness = parts.gateway.readiness.clone();
     readiness.set(true);
     let (close, closing) = watch::channel(false);
     let running = start_workers(
         workers,
-        &proxy_listeners.collect::<Vec<_>>(),
-        &gateway,
-        &guests,
+        listeners.collect(),
+        &parts.gateway,
+        &parts.guests,
         &closing,
     )?;
 
+    let (observatory, admin) = (parts.observatory, parts.admin);
+    let (metrics_listener, admin_listener) = (world.listeners.metrics, world.listeners.admin);
     let ended = control.block_on(async move {
-        let observing = tokio::spawn(serve_to_the_end(listeners.metrics, observatory));
-        if let Some(listener) = listeners.admin {
+        let observing = tokio::spawn(serve_to_the_end(metrics_listener, observatory));
+        if let Some(listener) = admin_listener {
             tokio::spawn(serve_to_the_end(listener, admin));
         }
         tokio::select! {
             ended = supervise(&settings, running, readiness, close, world.stop) => ended,
             _ = observing => Err(AppError::ObservatoryDied),
-            never = reloader.keep_taking(world.configs) => match never {},
+            never = parts.reloader.keep_taking(world.configs) => match never {},
         }
     });
-    logs.finish();
+    parts.logs.finish();
     ended
 }
 
-/// Has each of the workers serve the gateway at all of the listeners.
+/// What a configuration is made into, before any of it serves.
+struct Parts {
+    gateway: Gateway,
+    guests: Guests,
+    /// One for each listener of clients.
+    openings: Vec<Opening>,
+    observatory: HttpServer<Observatory>,
+    admin: HttpServer<Admin>,
+    reloader: Reloader,
+    logs: Logs,
+}
+
+impl Parts {
+    /// Makes them; what they do besides requests is done on `background`. Waits a while for the names of upstreams.
+    fn assemble(
+        mut config: Config,
+        clock: &Clock,
+        background: &tokio::runtime::Handle,
+        control: &tokio::runtime::Runtime,
+    ) -> Self {
+        let (limiter, metrics) = open_limiter(&mut config, clock.clone(), background);
+        let store = limiter.store_status();
+        let failures = Arc::new(FoldedLog::new(clock.clone(), LINES_PER_SECOND));
+        let logs = Logs {
+            limiter: limiter.logs(),
+            failures: failures.clone(),
+        };
+        let upstreams = upstreams(&mut config, None, &metrics);
+        // So that the first requests find them. A name server that is away delays the start, and no more.
+        control.block_on(upstreams.resolve_within(FIRST_RESOLUTION));
+        upstreams.start(background);
+
+        let settings = config.server.clone();
+        let guests = Guests {
+            bounds: settings.bounds,
+            census: Arc::new(Census::new(
+                settings.census,
+                config.hasher.clone(),
+                config.clients.clone(),
+                Some(metrics.clone()),
+            )),
+        };
+        let openings: Vec<Opening> = settings.listen.iter().map(Opening::new).collect();
+        let (values, bounds) = (config.values.clone(), config.requests);
+        let admin_token = config.admin_token.take();
+        let rules = rules(config, Arc::new(limiter), upstreams);
+        let rules = Arc::new(ArcSwap::from_pointee(rules));
+        let reloads = ReloadStatus::default();
+        let mut reloader = Reloader::new(
+            rules.clone(),
+            values,
+            metrics.clone(),
+            reloads.clone(),
+            background.clone(),
+        );
+        reloader.keeps_identities(&settings.listen, &openings);
+        let readiness = Readiness::default();
+        Self {
+            observatory: HttpServer::new_app(Observatory {
+                metrics: metrics.clone(),
+                store: store.clone(),
+                reloads: reloads.clone(),
+                readiness: readiness.clone(),
+            }),
+            admin: HttpServer::new_app(Admin {
+                rules: rules.clone(),
+                store,
+                reloads,
+                token: admin_token,
+                refused_log: BoundedLog::new(clock.clone()),
+            }),
+            gateway: Gateway {
+                rules,
+                metrics,
+                readiness,
+                failures,
+                bounds,
+                clock: clock.clone(),
+            },
+            guests,
+            openings,
+            reloader,
+            logs,
+        }
+    }
+}
+
+/// Has each of the workers serve the gateway at all of the listeners, which nobody else holds then: they are closed with
+/// the last worker's.
 fn start_workers(
     workers: Vec<Worker>,
-    listeners: &[Listener],
+    listeners: Vec<Listener>,
     gateway: &Gateway,
     guests: &Guests,
     closing: &watch::Receiver<bool>,
