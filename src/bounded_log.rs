@@ -1,10 +1,12 @@
 //! Log lines that clients can cause, bounded so that they can not become the load.
 
 mod folded;
+mod news;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use folded::{Event, FOLDED_SECONDS, FoldedLog, KeptBack, Kind, MOST_KINDS};
+pub use news::News;
 
 use crate::clock::Clock;
 

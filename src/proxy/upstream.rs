@@ -26,6 +26,7 @@ pub use failure::Failure;
 use self::peer::Identity;
 pub(super) use self::peer::connect_anew;
 use crate::{
+    bounded_log::News,
     clock,
     metrics::{Metrics, UpstreamMetrics},
     policy::{Routed, Routes},
@@ -292,7 +293,7 @@ impl Upstream {
     async fn resolve_within(&self, patience: Duration) {
         let addresses = self.settings.addresses.iter().enumerate();
         let resolving = addresses.map(|(place, address)| async move {
-            let mut trouble = None;
+            let mut trouble = News::default();
             let resolving = self.resolve(place, address, &mut trouble);
             if timeout(patience, resolving).await.is_err() {
                 let upstream = self.name();
@@ -306,7 +307,7 @@ impl Upstream {
     ///
     /// What was found stays until something else is: a name server that is away changes nothing.
     async fn keep_resolving(&self, place: usize, address: &Address) {
-        let mut trouble = None;
+        let mut trouble = News::default();
         while let Address::Name { .. } = address {
             let pause = match self.found.lock()[place].len() {
                 0 => UNRESOLVED_PAUSE.min(self.settings.resolve_interval),
@@ -318,26 +319,23 @@ impl Upstream {
     }
 
     /// Resolves a name once. `trouble` is why that failed the last time, if it did.
-    async fn resolve(&self, place: usize, address: &Address, trouble: &mut Option<String>) {
+    async fn resolve(&self, place: usize, address: &Address, trouble: &mut News<String>) {
         let Address::Name { host, port } = address else {
             return;
         };
         let upstream = self.name();
         match tokio::net::lookup_host((&**host, *port)).await {
             Ok(found) => {
-                *trouble = None;
+                trouble.went_well();
                 let found = found.take(MOST_ADDRESSES);
                 let mut found: Vec<_> = found.map(|socket| address.found(socket)).collect();
                 found.sort_unstable_by_key(|target| target.socket.clone());
                 found.dedup();
                 self.found(place, found);
             }
-            // Once, not at every attempt; a new reason is news.
             Err(error) => {
-                let error = error.to_string();
-                if trouble.as_ref() != Some(&error) {
+                if let Some(error) = trouble.failed(error.to_string()) {
                     tracing::warn!(upstream, %address, error, "The upstream's name was not resolved.");
-                    *trouble = Some(error);
                 }
             }
         }

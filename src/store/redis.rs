@@ -15,6 +15,7 @@ mod script;
 mod server;
 mod servers;
 mod topology;
+mod trouble;
 mod url;
 
 use std::{slice, sync::Arc, time::Duration};

@@ -7,13 +7,14 @@ use redis::{
     IntoConnectionInfo as _, ProtocolVersion, RedisError,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
-use tokio::time;
+use tokio::{task::JoinError, time};
 
 use super::{
     RedisSettings,
     connection::error_text,
     files::{self, Password, TlsFiles},
     topology::{HostPort, SentinelSettings},
+    trouble::Trouble,
 };
 
 /// Makes clients.
@@ -88,7 +89,7 @@ impl Access {
         &self,
         whom: &HostPort,
         question: &Cmd,
-    ) -> Result<T, String> {
+    ) -> Result<T, Trouble> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None);
@@ -106,16 +107,17 @@ impl Access {
         };
         time::timeout(ANSWER, attempt)
             .await
-            .unwrap_or_else(|_| Err("it does not answer".to_owned()))
+            .unwrap_or_else(|_| Err(Trouble::Silent))
     }
 
     /// A client of the server at `address`, with what the files hold by now. It has not connected.
-    pub(super) async fn client(&self, address: ConnectionAddr) -> Result<Client, String> {
+    pub(super) async fn client(&self, address: ConnectionAddr) -> Result<Client, Trouble> {
         let files = Arc::clone(&self.files);
         // This runs beside requests, and a file may lie on a network.
         let read =
             tokio::task::spawn_blocking(move || files::read(files.password.as_ref(), &files.tls));
-        let held = read.await.map_err(|error| error.to_string())??;
+        let died = |error: JoinError| Trouble::Said(error.to_string());
+        let held = read.await.map_err(died)??;
 
         let mut info = self.info.clone().set_addr(address);
         if let Some(password) = held.password {
@@ -126,7 +128,7 @@ impl Access {
             Some(certificates) if self.tls => Client::build_with_tls(info, certificates),
             _ => Client::open(info),
         };
-        client.map_err(|error| error.to_string())
+        client.map_err(|error| Trouble::Said(error.to_string()))
     }
 }
 
@@ -135,10 +137,12 @@ const ANSWER: Duration = Duration::from_millis(200);
 
 /// What went wrong with a connection of `client`, without its password: a server that does not know
 /// `HELLO` quotes it, password and all.
-pub(super) fn without_password(error: &RedisError, client: &Client) -> String {
+pub(super) fn without_password(error: &RedisError, client: &Client) -> Trouble {
     let text = error_text(error);
-    match client.get_connection_info().redis_settings().password() {
-        Some(password) if !password.is_empty() => text.replace(password, "***"),
-        _ => text,
-    }
+    Trouble::Said(
+        match client.get_connection_info().redis_settings().password() {
+            Some(password) if !password.is_empty() => text.replace(password, "***"),
+            _ => text,
+        },
+    )
 }

@@ -38,8 +38,10 @@ use super::{
     script::Script,
     server::Server,
     topology::{ClusterSettings, HostPort},
+    trouble::Trouble,
 };
 use crate::{
+    bounded_log::News,
     clock,
     store::{Health, StoreError},
 };
@@ -259,20 +261,19 @@ struct Refresher {
 
 impl Refresher {
     async fn run(mut self) {
-        let mut trouble = None;
+        let mut trouble = News::default();
         loop {
             match self.learn().await {
-                Ok(()) => trouble = None,
-                // Once, not at every attempt; a new reason is news.
-                Err(reason) if trouble.as_ref() != Some(&reason) => {
-                    tracing::warn!(%reason, "No server tells the slots of the cluster: those known so far are asked, and failure modes decide the others.");
-                    trouble = Some(reason);
+                Ok(()) => trouble.went_well(),
+                Err(reason) => {
+                    if let Some(reason) = trouble.failed(reason) {
+                        tracing::warn!(%reason, "No server tells the slots of the cluster: those known so far are asked, and failure modes decide the others.");
+                    }
                 }
-                Err(_) => {}
             }
             self.shared.attempted.send_replace(true);
             time::sleep(SHORTEST_PAUSE).await;
-            self.rest(trouble.is_none()).await;
+            self.rest(!trouble.is_failing()).await;
         }
     }
 
@@ -291,7 +292,7 @@ impl Refresher {
     }
 
     /// Asks one server after the other, until one tells the slots.
-    async fn learn(&mut self) -> Result<(), String> {
+    async fn learn(&mut self) -> Result<(), Trouble> {
         let (mut reasons, mut fullest) = (Vec::new(), (0, Vec::new()));
         for whom in self.candidates() {
             match self.ask(&whom).await {
@@ -305,7 +306,7 @@ impl Refresher {
                         break;
                     }
                 }
-                Err(reason) => reasons.push(format!("{whom}: {reason}")),
+                Err(reason) => reasons.push(reason.with(&whom)),
             }
         }
         let table = self.shared.table.load_full();
@@ -319,24 +320,25 @@ impl Refresher {
         }
         self.shared.members.keep(&table.servers);
         // In the same order at every attempt, though the turn is another one.
-        reasons.sort_unstable();
-        Err(reasons.join("; "))
+        reasons.sort_by_cached_key(Trouble::to_string);
+        Err(Trouble::All(reasons))
     }
 
-    async fn ask(&self, whom: &HostPort) -> Result<Vec<Range>, String> {
+    async fn ask(&self, whom: &HostPort) -> Result<Vec<Range>, Trouble> {
         let mut question = redis::cmd("CLUSTER");
         question.arg("SLOTS");
         let reply: Value = self.access.ask(whom, &question).await?;
-        let mut ranges = slots::read(reply, whom).map_err(|error| error.to_string())?;
+        let mut ranges =
+            slots::read(reply, whom).map_err(|error| Trouble::Said(error.to_string()))?;
         if ranges.is_empty() {
-            return Err("it knows of no slots".to_owned());
+            return Err(Trouble::NoSlots);
         }
         ranges.sort_by_key(|range| *range.slots.start());
         if ranges
             .windows(2)
             .any(|two| two[0].slots.end() >= two[1].slots.start())
         {
-            return Err("it tells a slot twice".to_owned());
+            return Err(Trouble::SlotTwice);
         }
         Ok(ranges)
     }

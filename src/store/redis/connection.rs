@@ -31,6 +31,7 @@ use tokio::{
 pub(super) use dialer::Dialer;
 pub(super) use exchange::{Exchange, error_text};
 
+use super::trouble::Trouble;
 use crate::{
     clock,
     store::{Health, StoreError},
@@ -54,7 +55,7 @@ struct Shared {
     /// Whether the first attempt has ended.
     attempted: watch::Sender<bool>,
     /// Tells the supervisor why the link was dropped: once for each link.
-    lost: mpsc::Sender<String>,
+    lost: mpsc::Sender<Trouble>,
 }
 
 /// One connection, from its probe until it is dropped.
@@ -137,7 +138,7 @@ impl Shared {
     }
 
     /// Drops the link of this generation, if it has not been dropped yet.
-    fn drop_link(&self, generation: u64, reason: String) {
+    fn drop_link(&self, generation: u64, reason: Trouble) {
         let current = self.link.load();
         let Some(link) = current
             .as_ref()

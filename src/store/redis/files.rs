@@ -10,6 +10,7 @@ use std::{
 
 use redis::{ClientTlsConfig, TlsCertificates};
 
+use super::trouble::Trouble;
 use crate::pem::{UnusableFile, bytes, certificates, key};
 
 /// A password, or where it is found.
@@ -58,9 +59,12 @@ pub(super) struct Held {
 }
 
 /// Reads all of them. It may block.
-pub(super) fn read(password: Option<&Password>, tls: &TlsFiles) -> Result<Held, String> {
-    fn told<T>(path: &Path, read: fn(&Path) -> Result<T, UnusableFile>) -> Result<T, String> {
-        read(path).map_err(|error| format!("{}: {error}", path.display()))
+pub(super) fn read(password: Option<&Password>, tls: &TlsFiles) -> Result<Held, Trouble> {
+    fn told<T>(path: &Path, read: fn(&Path) -> Result<T, UnusableFile>) -> Result<T, Trouble> {
+        read(path).map_err(|problem| Trouble::File {
+            path: path.to_owned(),
+            problem,
+        })
     }
     let password = match password {
         None => None,
@@ -76,7 +80,7 @@ pub(super) fn read(password: Option<&Password>, tls: &TlsFiles) -> Result<Held, 
     }
     let ca = tls.ca.as_ref().map(|path| told(path, certificates));
     let client = tls.client.as_ref().map(|files| {
-        Ok::<_, String>(ClientTlsConfig {
+        Ok::<_, Trouble>(ClientTlsConfig {
             client_cert: told(&files.certificate, certificates)?,
             client_key: told(&files.key, key)?,
         })

@@ -16,6 +16,7 @@ use crate::store::redis::{
     RedisSettings,
     access::{Access, without_password},
     topology::{HostPort, SentinelSettings},
+    trouble::Trouble,
 };
 
 /// A server gets no longer, or four budgets if that is more: files, name, TCP, TLS, authentication and probe
@@ -97,7 +98,7 @@ impl Dialer {
     }
 
     /// One attempt; names are looked up, and files read, anew each time.
-    pub(super) async fn dial(&mut self, shared: &Arc<Shared>) -> Result<Dialed, String> {
+    pub(super) async fn dial(&mut self, shared: &Arc<Shared>) -> Result<Dialed, Trouble> {
         let Self {
             whereabouts,
             prober,
@@ -126,7 +127,7 @@ impl Prober {
         &mut self,
         sentinels: &mut Sentinels,
         shared: &Arc<Shared>,
-    ) -> Result<Dialed, String> {
+    ) -> Result<Dialed, Trouble> {
         let mut tried = Vec::new();
         let mut reasons = Vec::new();
         for index in 0..sentinels.count() {
@@ -143,18 +144,18 @@ impl Prober {
                     sentinels.prefer(index);
                     return Ok(dialed);
                 }
-                Err(reason) => reasons.push(format!("{told}: {reason}")),
+                Err(reason) => reasons.push(reason.with(&told)),
             }
             tried.push(told);
         }
-        Err(reasons.join("; "))
+        Err(Trouble::All(reasons))
     }
 
     async fn connect(
         &mut self,
         address: ConnectionAddr,
         shared: &Arc<Shared>,
-    ) -> Result<Dialed, String> {
+    ) -> Result<Dialed, Trouble> {
         self.generation += 1;
         let generation = self.generation;
         let shared = Arc::downgrade(shared);
@@ -178,7 +179,7 @@ impl Prober {
         };
         let connection = time::timeout(self.attempt, attempt)
             .await
-            .unwrap_or_else(|_| Err("it does not answer".to_owned()))?;
+            .unwrap_or_else(|_| Err(Trouble::Silent))?;
         Ok(Dialed {
             address,
             generation,
@@ -196,7 +197,7 @@ fn notice(
     if push.kind == PushKind::Disconnection
         && let Some(shared) = shared.upgrade()
     {
-        shared.drop_link(generation, "it closed the connection".to_owned());
+        shared.drop_link(generation, Trouble::Closed);
     }
     Ok(())
 }

@@ -12,7 +12,10 @@ use redis::{
 use tokio::{sync::OnceCell, time::error::Elapsed};
 
 use super::{Link, NEVER, Shared};
-use crate::store::{StoreError, redis::script::Script};
+use crate::store::{
+    StoreError,
+    redis::{script::Script, trouble::Trouble},
+};
 
 /// Calls that belong together, all over the same connection.
 ///
@@ -96,8 +99,7 @@ impl<'a> Exchange<'a> {
         }
         link.timeout_counted.store(self.sent, Ordering::Relaxed);
         if link.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS {
-            self.shared
-                .drop_link(link.generation, "it does not answer".to_owned());
+            self.shared.drop_link(link.generation, Trouble::Silent);
         }
     }
 
@@ -107,7 +109,8 @@ impl<'a> Exchange<'a> {
         if let Some(link) = self.link.get()
             && WRONG_SERVER.contains(&code)
         {
-            self.shared.drop_link(link.generation, error.to_owned());
+            self.shared
+                .drop_link(link.generation, Trouble::Said(error.to_owned()));
         }
     }
 
@@ -122,7 +125,8 @@ impl<'a> Exchange<'a> {
         };
         match answer.and_then(Value::extract_error) {
             Err(error) if !is_answer(&error) => {
-                self.shared.drop_link(link.generation, error.to_string());
+                self.shared
+                    .drop_link(link.generation, Trouble::Said(error.to_string()));
                 Err(StoreError::Io(error.to_string()))
             }
             answer => {

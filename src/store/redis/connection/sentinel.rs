@@ -9,6 +9,7 @@ use crate::store::redis::{
     RedisSettings,
     access::Access,
     topology::{HostPort, SentinelSettings},
+    trouble::Trouble,
 };
 
 /// Those who watch a service.
@@ -36,10 +37,10 @@ impl Sentinels {
 
     /// Where the primary is, as the sentinel number `index` has it. Where one is that does not answer, it is
     /// waited for once: the one that did is asked first from then on.
-    pub(super) async fn ask(&self, index: usize) -> Result<HostPort, String> {
+    pub(super) async fn ask(&self, index: usize) -> Result<HostPort, Trouble> {
         let sentinel = &self.addresses[index];
         let primary = self.primary(sentinel).await;
-        primary.map_err(|reason| format!("sentinel {sentinel}: {reason}"))
+        primary.map_err(|trouble| trouble.with(format_args!("sentinel {sentinel}")))
     }
 
     /// Asks this one first from now on.
@@ -47,13 +48,13 @@ impl Sentinels {
         self.addresses[..=index].rotate_right(1);
     }
 
-    async fn primary(&self, sentinel: &HostPort) -> Result<HostPort, String> {
+    async fn primary(&self, sentinel: &HostPort) -> Result<HostPort, Trouble> {
         let mut question = redis::cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
         let found: Option<(String, u16)> = self.access.ask(sentinel, &question).await?;
         found
             .map(|(host, port)| HostPort { host, port })
-            .ok_or_else(|| format!("it watches no {}", self.service))
+            .ok_or_else(|| Trouble::Unwatched(self.service.clone()))
     }
 }
 

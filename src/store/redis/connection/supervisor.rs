@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::{sync::mpsc, time};
 
 use super::{Dialer, Link, NEVER, Shared};
-use crate::clock;
+use crate::{bounded_log::News, clock, store::redis::trouble::Trouble};
 
 /// The pause after the first failed attempt; it doubles with each further one.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -25,15 +25,15 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub(super) async fn run(
     mut dialer: Dialer,
     shared: Arc<Shared>,
-    mut losses: mpsc::Receiver<String>,
+    mut losses: mpsc::Receiver<Trouble>,
 ) {
     let mut pause = SHORTEST_PAUSE;
-    let mut trouble = None;
+    let mut trouble = News::default();
     loop {
         let reason = match dialer.dial(&shared).await {
             Ok(dialed) => {
                 tracing::info!(store = %dialer, server = %dialed.address, "Connected to the store.");
-                trouble = None;
+                trouble.went_well();
                 let since = clock::instant();
                 shared.hold(dialed.generation, dialed.connection);
                 let reason = losses.recv().await.expect("the sender is in shared");
@@ -45,10 +45,8 @@ pub(super) async fn run(
             Err(reason) => reason,
         };
         shared.fail(pause);
-        // Once, not at every attempt; a new reason is news.
-        if trouble.as_ref() != Some(&reason) {
+        if let Some(reason) = trouble.failed(reason) {
             tracing::warn!(store = %dialer, %reason, "The store is not connected: until it is, failure modes decide.");
-            trouble = Some(reason);
         }
         time::sleep(pause).await;
         pause = (pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
