@@ -15,7 +15,7 @@ use http::{HeaderValue, Method, Response, StatusCode, Version, header};
 use parking_lot::Mutex;
 use pingora::{apps::http_app::ServeHttp, protocols::http::ServerSession};
 
-pub use self::ask::{Health, ask};
+pub use self::ask::{AskError, Health, ask};
 use crate::{limiter::StoreStatus, metrics::Metrics, server::Readiness};
 
 /// Serves metrics and health.

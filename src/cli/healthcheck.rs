@@ -7,11 +7,10 @@ use std::{
 };
 
 use clap::Args;
-use tokio::time::timeout;
 
 use crate::{
     config::{Config, ConfigError, Environment},
-    observe::{self, Health},
+    observe::{self, AskError, Health},
 };
 
 /// Which proxy, and what of it.
@@ -33,7 +32,10 @@ pub(super) enum HealthError {
     #[error("the system grants no more resources: {0}")]
     Resources(std::io::Error),
     #[error("{address}: {reason}")]
-    Unwell { address: SocketAddr, reason: String },
+    Unwell {
+        address: SocketAddr,
+        reason: AskError,
+    },
 }
 
 /// Asks the proxy of a configuration.
@@ -52,10 +54,7 @@ pub(super) fn healthcheck(check: &Check, env: &Environment<'_>) -> Result<(), He
         .enable_all()
         .build()
         .map_err(HealthError::Resources)?;
-    let asked = runtime.block_on(async {
-        let within = timeout(PATIENCE, observe::ask(address, health)).await;
-        within.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
-    });
+    let asked = runtime.block_on(observe::ask(address, health, PATIENCE));
     asked.map_err(|reason| HealthError::Unwell { address, reason })
 }
 

@@ -1,6 +1,6 @@
 //! The other side: asking a proxy how it is.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use http::{Method, header};
 use pingora::{
@@ -9,6 +9,7 @@ use pingora::{
     http::RequestHeader,
     upstreams::peer::HttpPeer,
 };
+use tokio::time::timeout;
 
 use crate::pem;
 
@@ -21,20 +22,42 @@ pub enum Health {
     Ready,
 }
 
-/// Asks the proxy that serves its health at this address.
+/// Why a proxy is not as it was asked to be.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// It was not reached, or its answer broke off.
+    #[error(transparent)]
+    Unreachable(#[from] Box<Error>),
+    /// It says so.
+    #[error("{path} is answered {status}")]
+    Unhealthy {
+        /// What was asked for.
+        path: &'static str,
+        /// The answer's.
+        status: u16,
+    },
+    /// It ended the connection instead.
+    #[error("no answer")]
+    Silent,
+    /// Not in this time.
+    #[error("no answer within {} s", .0.as_secs())]
+    Late(Duration),
+}
+
+/// Asks the proxy that serves its health at this address, which has so long to answer.
 ///
 /// # Errors
 /// If it is not so, or nobody answers, and why.
-pub async fn ask(address: SocketAddr, health: Health) -> Result<(), String> {
+pub async fn ask(address: SocketAddr, health: Health, patience: Duration) -> Result<(), AskError> {
     let path = match health {
         Health::Alive => "/livez",
         Health::Ready => "/readyz",
     };
-    let failed = |error: Box<Error>| error.to_string();
-    match status(address, path).await.map_err(failed)? {
+    let answer = timeout(patience, status(address, path)).await;
+    match answer.map_err(|_| AskError::Late(patience))?? {
         Some(200) => Ok(()),
-        Some(status) => Err(format!("{path} is answered {status}")),
-        None => Err("no answer".to_owned()),
+        Some(status) => Err(AskError::Unhealthy { path, status }),
+        None => Err(AskError::Silent),
     }
 }
 

@@ -22,11 +22,11 @@ impl Upstream {
         let within = self.settings.connect_timeout;
         join_all(members.iter().map(|member| async move {
             let asked = timeout(within, self.ask(member, None)).await;
-            if let Err(reason) = asked.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
+            if let Err(reason) = asked.unwrap_or(Err(Unwell::Late)) {
                 tracing::warn!(
                     upstream = self.name(),
                     address = %member.target.socket,
-                    reason,
+                    %reason,
                     "The upstream takes no connections: until it does, requests are answered 502. Does it run, and does its address name it?"
                 );
             }
@@ -50,7 +50,7 @@ impl Upstream {
 
     async fn check(&self, member: &Arc<Member>, rule: &HealthCheckSettings) {
         let asked = timeout(rule.timeout, self.ask(member, rule.path.as_deref())).await;
-        let asked = asked.unwrap_or_else(|_| Err("it did not answer in time".to_owned()));
+        let asked = asked.unwrap_or(Err(Unwell::Late));
         if !member.standing.checked(rule, asked.is_ok()) {
             return;
         }
@@ -61,18 +61,17 @@ impl Upstream {
                 tracing::info!(upstream, %address, "The address is well again by its checks.")
             }
             Err(reason) => {
-                tracing::warn!(upstream, %address, reason, "The address is not well by its checks: it gets no requests.");
+                tracing::warn!(upstream, %address, %reason, "The address is not well by its checks: it gets no requests.");
             }
         }
     }
 
     /// Connects, and asks for `path` if there is one.
-    async fn ask(&self, member: &Member, path: Option<&str>) -> Result<(), String> {
-        let failed = |error: Box<pingora::Error>| error.to_string();
-        let mut peer = self.peer(member, false).map_err(failed)?;
+    async fn ask(&self, member: &Member, path: Option<&str>) -> Result<(), Unwell> {
+        let mut peer = self.peer(member, false)?;
         // Each time by a connection of its own: it is given back to nobody, and has no room for a second request.
         peer.options.max_h2_streams = 1;
-        let (mut session, _) = CONNECTOR.get_http_session(&*peer).await.map_err(failed)?;
+        let (mut session, _) = CONNECTOR.get_http_session(&*peer).await?;
         let Some(path) = path else {
             return Ok(());
         };
@@ -83,12 +82,12 @@ impl Upstream {
             address if address.contains(':') => format!("[{address}]"),
             host => host.to_owned(),
         };
-        let head = head(&host, path, &self.settings).map_err(failed)?;
-        session.write_request_header(head).await.map_err(failed)?;
-        session.finish_request_body().await.map_err(failed)?;
+        let head = head(&host, path, &self.settings)?;
+        session.write_request_header(head).await?;
+        session.finish_request_body().await?;
         // Interim ones may come before it (RFC 9110, 15.2), within the time that the check has.
         let status = loop {
-            session.read_response_header().await.map_err(failed)?;
+            session.read_response_header().await?;
             let status = session.response_header().map(|head| head.status);
             if !status.is_some_and(|status| status.is_informational()) {
                 break status;
@@ -96,10 +95,23 @@ impl Upstream {
         };
         match status.map(|status| status.as_u16()) {
             Some(200..=399) => Ok(()),
-            Some(status) => Err(format!("it answered {status}")),
-            None => Err("it did not answer".to_owned()),
+            Some(status) => Err(Unwell::Status(status)),
+            None => Err(Unwell::Silent),
         }
     }
+}
+
+/// Why an address takes no requests.
+#[derive(Debug, thiserror::Error)]
+enum Unwell {
+    #[error(transparent)]
+    Failed(#[from] Box<Error>),
+    #[error("it answered {0}")]
+    Status(u16),
+    #[error("it did not answer")]
+    Silent,
+    #[error("it did not answer in time")]
+    Late,
 }
 
 /// HTTP/2 has the host in its target.
