@@ -163,5 +163,5 @@ pub fn is_socket_path(path: &Path) -> bool {
     path.is_absolute() && path.as_os_str().len() <= MOST_SOCKET_PATH
 }
 
-/// What `sun_path` holds before its last zero.
-const MOST_SOCKET_PATH: usize = 107;
+/// Bytes of the path of a unix socket: what `sun_path` holds before its last zero.
+pub const MOST_SOCKET_PATH: usize = 107;

@@ -14,6 +14,7 @@ use crate::{
         Identity, IdentityFiles, KeyPair, ListenAddress, ListenerSettings, ProxyProtocol,
         TlsSettings,
     },
+    upstream::{MOST_SOCKET_PATH, is_socket_path},
 };
 
 /// An address, or a mapping that has one.
@@ -69,14 +70,14 @@ fn settings(section: &mut Section<'_>) -> Option<ListenerSettings> {
 /// `address:port`, or `unix:/path`.
 pub fn address(text: &str) -> Result<ListenAddress, Rejected> {
     if let Some(path) = text.strip_prefix("unix:") {
-        let fits = path.starts_with('/') && path.len() <= LONGEST_PATH;
-        return match fits {
+        let path = PathBuf::from(path);
+        return match is_socket_path(&path) {
             true => Ok(ListenAddress::Unix {
-                path: PathBuf::from(path),
+                path,
                 mode: DEFAULT_MODE,
             }),
             false => Err(Rejected::new(format!(
-                "a whole path of at most {LONGEST_PATH} bytes, as in unix:/run/slidegate.sock"
+                "a whole path of at most {MOST_SOCKET_PATH} bytes, as in unix:/run/slidegate.sock"
             ))),
         };
     }
@@ -165,6 +166,3 @@ fn proxy_protocol(
 
 /// For the process's user and group.
 const DEFAULT_MODE: u32 = 0o660;
-
-/// What the kernel takes, in bytes.
-const LONGEST_PATH: usize = 107;

@@ -16,8 +16,8 @@ use crate::{
     policy::{Conditions, MatchRule, PathPattern, Routes},
     server::ServerSettings,
     upstream::{
-        Address, EjectSettings, HealthCheckSettings, Http, TlsSettings, UpstreamSettings,
-        certificates,
+        Address, EjectSettings, HealthCheckSettings, Http, MOST_SOCKET_PATH, TlsSettings,
+        UpstreamSettings, certificates,
     },
 };
 
@@ -242,66 +242,71 @@ fn health_check(section: &mut Section<'_>) -> Option<Option<HealthCheckSettings>
 fn routes(root: &mut Section<'_>, names: &[String]) -> Option<Routes> {
     let mut given = 0;
     let mut used = HashSet::new();
-    let mut earlier: Vec<(String, MatchRule)> = Vec::new();
+    let mut earlier = Vec::new();
     let routes = root.list(
         "routes",
         "[{host: api.example.com, upstream: api}, {upstream: web}]",
         |item| {
             given += 1;
-            item.section(|section| {
-                let hosts = HOSTS.read_one_or_many(section);
-                let paths = ROUTE_PATHS.read_one_or_many(section);
-                section.require("upstream", "upstream: web");
-                let to = section.optional("upstream", |text| {
-                    // What is wrong with that is told already.
-                    if names.is_empty() {
-                        return Ok(0);
-                    }
-                    let place = names.iter().position(|name| name == text);
-                    place.ok_or_else(|| {
-                        let known = names.iter().map(String::as_str);
-                        Rejected::new(format!("the upstreams are: {}", names.join(", ")))
-                            .hint(nearest(text, known))
-                    })
-                });
-                used.extend(to);
-                let mut all = Conditions::default();
-                all.hosts = hosts?;
-                all.paths = paths?;
-                let rule = MatchRule {
-                    all,
-                    none: Conditions::default(),
-                };
-                if let Some((by, _)) = earlier.iter().find(|(_, taken)| taken.covers(&rule)) {
-                    let problem =
-                        format!("is never taken: {by} takes every request that it is for");
-                    section.conflict_here(
-                        problem,
-                        Some("the first route that is for a request decides"),
-                    );
-                }
-                earlier.push((section.path().to_string(), rule.clone()));
-                Some((rule, to?))
-            })?
+            item.section(|section| route(section, names, &mut used, &mut earlier))?
         },
-    );
-    let routes = routes?;
+    )?;
     // Of a route at fault it is not known where it leads.
-    if routes.len() == given {
-        let unused = names
-            .iter()
-            .enumerate()
-            .filter(|(place, _)| !used.contains(place));
-        for (_, name) in unused {
-            let problem = format!("no route leads to the upstream {name}");
-            root.conflict(
-                "upstreams",
-                problem,
-                Some("write a route to it, or leave it out"),
-            );
-        }
+    if routes.len() < given {
+        return None;
     }
-    (routes.len() == given).then(|| Routes::new(routes))
+    let names = names.iter().enumerate();
+    for (_, name) in names.filter(|(place, _)| !used.contains(place)) {
+        root.conflict(
+            "upstreams",
+            format!("no route leads to the upstream {name}"),
+            Some("write a route to it, or leave it out"),
+        );
+    }
+    Some(Routes::new(routes))
+}
+
+/// Which requests, and the place of the upstream that they go to, which is then `used`. Routes that stand `earlier` are
+/// taken first.
+fn route(
+    section: &mut Section<'_>,
+    names: &[String],
+    used: &mut HashSet<usize>,
+    earlier: &mut Vec<(String, MatchRule)>,
+) -> Option<(MatchRule, usize)> {
+    let hosts = HOSTS.read_one_or_many(section);
+    let paths = ROUTE_PATHS.read_one_or_many(section);
+    section.require("upstream", "upstream: web");
+    let to = section.optional("upstream", |text| named(text, names));
+    used.extend(to);
+    let mut all = Conditions::default();
+    all.hosts = hosts?;
+    all.paths = paths?;
+    let rule = MatchRule {
+        all,
+        none: Conditions::default(),
+    };
+    if let Some((by, _)) = earlier.iter().find(|(_, taken)| taken.covers(&rule)) {
+        section.conflict_here(
+            format!("is never taken: {by} takes every request that it is for"),
+            Some("the first route that is for a request decides"),
+        );
+    }
+    earlier.push((section.path().to_string(), rule.clone()));
+    Some((rule, to?))
+}
+
+/// The place of the upstream of this name.
+fn named(text: &str, names: &[String]) -> Result<usize, Rejected> {
+    // What is wrong with that is told already.
+    if names.is_empty() {
+        return Ok(0);
+    }
+    let place = names.iter().position(|name| name == text);
+    place.ok_or_else(|| {
+        let known = names.iter().map(String::as_str);
+        Rejected::new(format!("the upstreams are: {}", names.join(", "))).hint(nearest(text, known))
+    })
 }
 
 /// What the file at `key` was read into; `None` if it is at fault.
@@ -346,9 +351,11 @@ fn address(text: &str, server: &ServerSettings) -> Result<Address, Rejected> {
         .flatten()
     else {
         return Err(Rejected::new(match unix {
-            true => "the absolute path of a unix socket of at most 107 bytes, as in unix:/run/app.sock",
+            true => format!(
+                "a whole path of at most {MOST_SOCKET_PATH} bytes, as in unix:/run/app.sock"
+            ),
             false => {
-                "a host and a port from 1 to 65535, as in app:3000, 127.0.0.1:3000, [::1]:3000, or unix:/run/app.sock"
+                "a host and a port from 1 to 65535, as in app:3000, 127.0.0.1:3000, [::1]:3000, or unix:/run/app.sock".to_owned()
             }
         })
         .hint(address_hint(text)));
