@@ -21,6 +21,7 @@ use pingora::{
     Error, ErrorSource,
     ErrorType::{self, HTTPStatus},
     http::{RequestHeader, ResponseHeader},
+    modules::http::HttpModules,
     upstreams::peer::HttpPeer,
 };
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
@@ -146,6 +147,9 @@ struct Way {
 #[async_trait]
 impl ProxyHttp for Gateway {
     type CTX = Box<RequestState>;
+
+    /// None. Pingora's own would compress, and is off: it is made, asked and dropped with each request all the same.
+    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
 
     fn new_ctx(&self) -> Self::CTX {
         Box::new(RequestState {
