@@ -8,6 +8,9 @@ local tonumber, type = tonumber, type
 local find, match, sub, format = string.find, string.match, string.sub, string.format
 local floor, max, min = math.floor, math.max, math.min
 
+-- What has a log: who is audited, beside the counters, and who is counted by nothing else.
+local AUDITED, LOG = 'a', 'l'
+
 -- Doubles hold every integer below this.
 local EXACT = 9007199254740992
 

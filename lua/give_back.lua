@@ -26,7 +26,7 @@ local reply, key = {}, 1
 for place = 1, #ARGV / 3 do
   local kind, units, moment = ARGV[3 * place - 2], tonumber(ARGV[3 * place - 1]), ARGV[3 * place]
   local counted, taken, fault
-  if kind == 'log' then
+  if kind == LOG then
     taken, fault = take_off(KEYS[key], moment, units)
   else
     counted, fault = count(KEYS[key])
@@ -35,7 +35,7 @@ for place = 1, #ARGV / 3 do
       local done = try('DECRBY', KEYS[key], format('%.0f', taken))
       fault = type(done) == 'table' and done.err or nil
     end
-    if kind == 'audit' then
+    if kind == AUDITED then
       local number = match(KEYS[key], '%d+$')
       key = key + 1
       if taken and taken > 0 and not fault then

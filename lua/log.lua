@@ -10,11 +10,17 @@ local SINCE = 'since'
 -- and so below all moments.
 local NONE = -1
 
--- Whether the call has a log, of an audited identifier or of an algorithm: else none of this is made.
-local with_logs = ARGV[2] == 'logs'
-local fault, add_units, read_log, add_to_log
+-- What each demand of the call is counted in. Empty where none has a log: then nothing of this is made.
+local kinds = ARGV[2]
+local with_logs = kinds ~= ''
+local kind_of, fault, add_units, read_log, add_to_log
 
 if with_logs then
+  -- That of the demand in this place of the call.
+  function kind_of(place)
+    return sub(kinds, place, place)
+  end
+
   -- The text of what pcall caught.
   function fault(caught)
     return type(caught) == 'table' and caught.err or tostring(caught)

@@ -3,7 +3,7 @@
 
 local DENIED, ADMITTED, OTHER_WINDOW = 0, 1, 2
 local DAY = 86400
-local FIELDS = with_logs and 7 or 6
+local FIELDS, SAME = 6, '='
 local HAS_EXACT, IS_LOG, UNKNOWN = 2, 4, -1
 
 -- Once: it runs on within a script, and one call is one moment.
@@ -19,33 +19,47 @@ if not now then
 end
 local seconds = floor(now / 1000)
 
--- `reply` is complete up to `filled`; the next group starts at KEYS[key] and ARGV[arg].
+-- `reply` is complete up to `filled`; the next group starts at KEYS[key] and ARGV[arg]. Its demands are from
+-- ARGV[first] on, where those of an earlier group may be.
 local reply, filled = { now }, 1
 -- What was read of logs, by their place in KEYS.
 local logs = with_logs and {}
 local key, arg, last = 1, 3, #ARGV
+local first, demands
+-- How many demands the groups before this one have: the place of its first one in `kinds`.
+local before = 0
+-- What is read of a demand, and where that is.
+local at, rule, action, quota, cost, moment, length, elapsed, is_elsewhere
 
 while arg <= last do
-  local demands = tonumber(ARGV[arg])
-  arg = arg + 1
+  if ARGV[arg] == SAME then
+    arg = arg + 1
+  else
+    first, demands = arg + 1, tonumber(ARGV[arg])
+    arg = first + FIELDS * demands
+  end
   local status = ADMITTED
 
   -- Decide: the decisions go where they belong if the group is decided, after its status.
-  local k, a, place = key, arg, filled + 1
+  local k, a, place = key, first, filled + 1
   -- The logs that decide, in this group.
   local deciding = with_logs and {}
-  for _ = 1, demands do
-    local rule, action = rules[ARGV[a]], ARGV[a + 1]
-    local quota, window, cost = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
-    local moment, length = now, 1000 * window
-    if window > DAY then
-      moment, length = seconds, window
+  for demand = 1, demands do
+    if a ~= at then
+      local window = tonumber(ARGV[a + 3])
+      at, rule, action = a, rules[ARGV[a]], ARGV[a + 1]
+      quota, cost = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 4])
+      moment, length = now, 1000 * window
+      if window > DAY then
+        moment, length = seconds, window
+      end
+      elapsed = moment % length
+      is_elsewhere = (moment - elapsed) / length ~= tonumber(ARGV[a + 5])
     end
     local allowed
 
     if rule then
-      local elapsed = moment % length
-      if (moment - elapsed) / length ~= tonumber(ARGV[a + 5]) then
+      if is_elsewhere then
         status = OTHER_WINDOW
         break
       end
@@ -64,7 +78,7 @@ while arg <= last do
         break
       end
       reply[place + 1], reply[place + 2], reply[place + 3] = allowed and 1 or 0, current, previous
-      if with_logs and ARGV[a + 6] == 'audit' then
+      if with_logs and kind_of(before + demand) == AUDITED then
         local done, log = pcall(read_log, KEYS[k + 2], moment, length, ARGV[a + 5], current, previous)
         logs[k + 2] = done and log
         reply[place + 1] = reply[place + 1] + HAS_EXACT
@@ -73,8 +87,8 @@ while arg <= last do
       end
       k, place = k + 2, place + 3
     else
-      rule = own[ARGV[a]]
-      local done, log = pcall(rule.read, KEYS[k], moment, length, quota, cost)
+      local log_rule = own[ARGV[a]]
+      local done, log = pcall(log_rule.read, KEYS[k], moment, length, quota, cost)
       if not done then
         status = fault(log)
         break
@@ -82,7 +96,7 @@ while arg <= last do
       allowed = log.allowed
       reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] =
         (allowed and 1 or 0) + IS_LOG, log.units, 0, 0
-      log.rule, log.place, logs[k] = rule, place, log
+      log.rule, log.place, logs[k] = log_rule, place, log
       deciding[#deciding + 1] = log
       k, place = k + 1, place + 4
     end
@@ -95,10 +109,10 @@ while arg <= last do
 
   -- Charge. One command creates a counter with its time to live, and nothing changes that afterwards.
   if status == ADMITTED then
-    k, a, place = key, arg, filled + 1
-    for _ = 1, demands do
-      local kind, charges = with_logs and ARGV[a + 6], ARGV[a + 1] ~= 'peek'
-      if kind == 'log' then
+    k, a, place = key, first, filled + 1
+    for demand = 1, demands do
+      local kind, charges = with_logs and kind_of(before + demand), ARGV[a + 1] ~= 'peek'
+      if kind == LOG then
         local log = logs[k]
         local done, why = true, nil
         if charges then
@@ -124,7 +138,7 @@ while arg <= last do
           status = done.err
           break
         end
-        if kind == 'audit' then
+        if kind == AUDITED then
           local log, added, why = logs[k + 2], false, nil
           if log then
             added, why = pcall(add_to_log, log, tonumber(cost), 2 * ARGV[a + 2],
@@ -137,7 +151,7 @@ while arg <= last do
           end
         end
       end
-      if kind == 'audit' then
+      if kind == AUDITED then
         k, place = k + 1, place + 1
       end
       k, a, place = k + 2, a + FIELDS, place + 3
@@ -156,10 +170,10 @@ while arg <= last do
     filled = filled_by_decisions
   end
   for demand = 1, with_logs and demands or 0 do
-    local kind = ARGV[arg + FIELDS * demand - 1]
-    key = key + (kind == 'audit' and 1 or kind == 'log' and -1 or 0)
+    local kind = kind_of(before + demand)
+    key = key + (kind == AUDITED and 1 or kind == LOG and -1 or 0)
   end
-  key, arg = key + 2 * demands, arg + FIELDS * demands
+  key, before = key + 2 * demands, before + demands
 end
 
 -- What an undecided group left behind its status.

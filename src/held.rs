@@ -91,6 +91,8 @@ fn entry(policy: &Policy, held: &LimitDecision) -> Value {
     let decision = &held.decision;
     let named = &policy.tiers.limits(held.tier)[held.limit];
     let next_unit = decision.next_unit();
+    // The window of a log slides.
+    let turns = (!decision.algorithm.keeps_a_log()).then(|| decision.reset().as_millis());
     let mut told = limit(named);
     let held = [
         ("cost", json!(decision.cost.units())),
@@ -104,7 +106,7 @@ fn entry(policy: &Policy, held: &LimitDecision) -> Value {
             "next_unit_ms",
             json!(next_unit.map(|wait| decision.now.later(wait).as_millis())),
         ),
-        ("window_turns_ms", json!(decision.reset().as_millis())),
+        ("window_turns_ms", json!(turns)),
     ];
     told.extend(held.map(|(name, value)| (name.to_owned(), value)));
     Value::Object(told)

@@ -16,7 +16,7 @@ mod matching;
 mod path;
 mod tier;
 
-use std::sync::Arc;
+use std::{num::NonZeroU64, sync::Arc};
 
 use smallvec::SmallVec;
 
@@ -118,6 +118,13 @@ impl Policy {
     #[must_use]
     pub fn deciding_by(self, algorithm: Algorithm) -> Self {
         let tiers = self.tiers.deciding_by(algorithm);
+        Self { tiers, ..self }
+    }
+
+    /// The same policy, its limits [scaled](Tiers::scaled).
+    #[must_use]
+    pub fn scaled(self, multiplied: u64, divided: NonZeroU64) -> Self {
+        let tiers = self.tiers.scaled(multiplied, divided);
         Self { tiers, ..self }
     }
 }

@@ -290,10 +290,17 @@ where
         let opening = Arc::new(opening);
         let mut failing = Failing::default();
         let mut closing = self.closing.clone();
+        let mut at_once = 0;
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((socket, peer)) => self.serve(socket, peer, opening.clone()),
+                    Ok((socket, peer)) => {
+                        self.serve(socket, peer, opening.clone());
+                        at_once = (at_once + 1) % MOST_AT_ONCE;
+                        if at_once == 0 {
+                            tokio::task::yield_now().await;
+                        }
+                    }
                     Err(error) => failing.pause_after(&error).await,
                 },
                 () = is_true(&mut closing) => break,
@@ -382,6 +389,10 @@ impl Failing {
     }
 }
 
+/// How many connections are accepted before those that are there have their turn. Each takes some 0.1 ms to begin,
+/// and the runtime polls in the order of waking: an unbounded burst is what everybody else would wait behind.
+const MOST_AT_ONCE: u32 = 16;
+
 /// How long clients that still send after their answer are waited for at the end.
 const LINGER_AT_END: Duration = Duration::from_secs(1);
 
@@ -389,3 +400,59 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Between two lines about what hinders accepting.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::TcpStream,
+        sync::atomic::{AtomicU32, Ordering},
+    };
+
+    use async_trait::async_trait;
+    use pingora::{protocols::Stream, server::ShutdownWatch};
+
+    use super::*;
+
+    /// Counts connections and ends them.
+    #[derive(Default)]
+    struct Counting(AtomicU32);
+
+    #[async_trait]
+    impl ServerApp for Counting {
+        async fn process_new(self: &Arc<Self>, _: Stream, _: &ShutdownWatch) -> Option<Stream> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_there_has_a_turn_between_a_few_of_a_burst_of_connections() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        listener.set_nonblocking(true).expect("a listener");
+        let burst: Vec<TcpStream> = (0..BURST)
+            .map(|_| TcpStream::connect(address).expect("the kernel accepts"))
+            .collect();
+
+        let (app, (close, closing)) = (Arc::new(Counting::default()), watch::channel(false));
+        let mut guests = Guests::of_operators();
+        let networks = IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX);
+        let census = CensusSettings::default();
+        guests.census = Arc::new(Census::new(census, networks, ClientRule::default(), None));
+        let served = tokio::spawn(serve(vec![listener.into()], app.clone(), guests, closing));
+        let (mut before, mut most) = (0, 0);
+        while before < BURST {
+            tokio::task::yield_now().await;
+            let now = app.0.load(Ordering::Relaxed);
+            most = most.max(now - before);
+            before = now;
+        }
+        close.send_replace(true);
+        served.await.expect("it ends");
+        drop(burst);
+        assert!(most <= 2 * MOST_AT_ONCE, "{most} in one turn");
+    }
+
+    /// As many as the kernel keeps for a listener of the standard library.
+    const BURST: u32 = 128;
+}

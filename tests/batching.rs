@@ -7,6 +7,7 @@ use std::sync::{
 
 use slidegate::{
     clock::Clock,
+    ratelimit::Algorithm,
     store::{At, Store, StoreError},
 };
 use tokio::{sync::Notify, task::JoinSet};
@@ -49,6 +50,39 @@ async fn requests_of_one_moment_travel_in_few_calls_and_each_is_decided_on_its_o
     // 64 travel in a call at most; a first one may have left before the others came.
     let made = calls(&server) - before;
     assert!((2..=10).contains(&made), "{made} calls for 100 requests");
+}
+
+#[tokio::test]
+async fn what_has_a_log_travels_with_what_has_none() {
+    let server = RedisServer::start();
+    let store = Arc::new(server.store());
+    take(&store, demand("warm", 1, "5/1h"), At::Now).await;
+    let before = calls(&server);
+
+    let mut requests = JoinSet::new();
+    for number in 0..60u8 {
+        let store = Arc::clone(&store);
+        let mut demand = demand("p", number % 6, "5/366d");
+        match number % 3 {
+            0 => demand.audited = true,
+            1 => demand.algorithm = Algorithm::SlidingLog,
+            _ => {}
+        }
+        requests.spawn(async move {
+            let decision = take(&store, demand, At::Now).await;
+            (number % 6, decision)
+        });
+    }
+    let (mut charged, mut compared) = ([0; 6], [0; 6]);
+    for (who, decision) in requests.join_all().await {
+        let who = usize::from(who);
+        charged[who] += usize::from(decision.charged);
+        compared[who] += usize::from(decision.exact.is_some());
+    }
+    assert_eq!(charged, [5; 6]);
+    assert_eq!(compared, [10, 0, 0, 10, 0, 0]);
+    let made = calls(&server) - before;
+    assert!(made <= 10, "{made} calls for 60 requests");
 }
 
 #[tokio::test]

@@ -164,6 +164,35 @@ async fn inspect_tells_what_the_headers_told_and_charges_nothing() {
 }
 
 #[tokio::test]
+async fn of_a_log_no_turn_is_told_since_its_window_slides() {
+    let server = RedisServer::start();
+    let yaml = shared(&server).replace(
+        "missing_identifier",
+        "algorithm: sliding_log, missing_identifier",
+    );
+    let upstream = Upstream::start();
+    let proxy = Binary::start(&yaml.replace("127.0.0.1:9", &upstream.address.to_string()));
+    request(&proxy, KEY).await;
+    let told_json = json(&ask("inspect", &yaml, &["--json"], KEY.as_bytes()));
+    let limit = &told_json["policies"][0]["limits"][0];
+    assert_eq!(
+        (&limit["current"], &limit["window_turns_ms"]),
+        (&1.into(), &Value::Null)
+    );
+    let table = told(&ask("inspect", &yaml, &[], KEY.as_bytes()));
+    let rows = table.lines().filter(|line| line.starts_with("per-key"));
+    let rows: Vec<Vec<_>> = rows.map(|row| row.split_whitespace().collect()).collect();
+    assert_eq!(rows.len(), 2, "{table}");
+    for row in rows {
+        assert_eq!(
+            (row[3], row[4], row.last()),
+            ("1", "-", Some(&"-")),
+            "{table}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_key_is_nowhere_but_where_it_was_given() {
     let server = RedisServer::start();
     let (proxy, _upstream) = proxy(&server);

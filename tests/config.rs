@@ -255,6 +255,25 @@ fn what_is_allowed_and_risky_is_warned_about() {
         matches!(told.as_slice(), [one] if one.contains("counts alone")),
         "{told:?}"
     );
+    let exact = "{name: a, algorithm: sliding_log, limits: [10/1m]}";
+    let redis = "store: {url: 'redis://redis:6379'}\nidentity: {secret: hush}";
+    for (audit, other, warned) in [
+        ("audit: {sample: 0.1}", "", true),
+        (
+            "audit: {sample: 0.1}",
+            ", {name: b, limits: [20/1m]}",
+            false,
+        ),
+        ("", "", false),
+    ] {
+        let told = warnings(&format!("{redis}\n{audit}\npolicies: [{exact}{other}]"));
+        let is_told = matches!(told.as_slice(), [one] if one.contains("nothing is compared"));
+        assert_eq!(
+            (is_told, told.len()),
+            (warned, usize::from(warned)),
+            "{told:?}"
+        );
+    }
     let told =
         warnings("policies: [{name: a, limits: [10/1m], match: {method: [GTE, PUT, MKCOL]}}]");
     assert_eq!(

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::support::{demand::*, random::Random, redis::RedisServer};
 
 const SEEDS: [u64; 6] = [1, 2, 3, 20_260_101, 0xdead_beef, u64::MAX];
-const STEPS: u64 = 2_500;
+const STEPS: u64 = 4_000;
 
 /// Small quotas that are met often, windows on both sides of a day, and quotas at the edge of what a
 /// double can hold.
@@ -138,7 +138,8 @@ impl Run {
         }
     }
 
-    /// One to three groups of one to three demands, no two of a group on one counter.
+    /// One to three groups of one to three demands, no two of a group on one counter. One asks now and then what the
+    /// one before it asks, of others.
     fn groups(&mut self) -> Vec<Group<'static>> {
         let group = |run: &mut Self| {
             let mut group = Group::new();
@@ -150,7 +151,15 @@ impl Run {
             }
             group
         };
-        (0..=self.random.below(3)).map(|_| group(self)).collect()
+        let mut groups: Vec<Group<'static>> = vec![group(self)];
+        for _ in 0..self.random.below(3) {
+            let next = match self.random.below(3) {
+                0 => of_others(groups.last().expect("there is one")),
+                _ => group(self),
+            };
+            groups.push(next);
+        }
+        groups
     }
 
     fn charged(&mut self) -> Vec<GiveBack<'static>> {
@@ -175,6 +184,24 @@ impl Run {
             },
         }]
     }
+}
+
+/// The same demands under the other policy, and by the next identifier where none of them keeps a log.
+fn of_others(group: &Group<'static>) -> Group<'static> {
+    let counted = !group.iter().any(|demand| demand.algorithm.keeps_a_log());
+    let other = |before: &Demand<'static>| {
+        let policy = if before.policy == "a" { "b" } else { "a" };
+        let mut other = Demand { policy, ..*before };
+        if counted {
+            let at = |who| demand(policy, who, "1/1m").identifier;
+            let who = (0..3).find(|who| at(*who) == before.identifier);
+            let who = (who.expect("one of three") + 1) % 3;
+            other.identifier = at(who);
+            other.audited = who != 0 && before.limit.quota() <= MAX_AUDITED_QUOTA;
+        }
+        other
+    };
+    group.iter().map(other).collect()
 }
 
 type Counter = (&'static str, Identifier, u64);

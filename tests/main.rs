@@ -52,6 +52,7 @@ mod redis_trouble;
 mod reload;
 mod renewals;
 mod replay;
+mod replay_and_proxy;
 mod responses;
 mod shutdown;
 mod sliding_log;

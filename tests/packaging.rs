@@ -57,6 +57,15 @@ fn systemd_understands_the_unit() {
 }
 
 #[test]
+fn a_stop_that_cut_something_off_is_no_failure_and_a_faulty_configuration_is_not_tried_again() {
+    let unit = unit();
+    // The exit codes of docs/edge.md.
+    for setting in ["SuccessExitStatus=3", "RestartPreventExitStatus=2"] {
+        assert!(unit.lines().any(|line| line == setting), "{setting}");
+    }
+}
+
+#[test]
 fn the_unit_is_as_hardened_as_the_document_says() {
     let Some(output) = analyze(&["security", "--offline=yes", "--no-pager"]) else {
         return;

@@ -1,24 +1,26 @@
 //! `replay`: recorded traffic is read whole, and decided on as by the proxy.
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::Write as _,
     path::{Path, PathBuf},
-    process::{Output, Stdio},
+    process::{Command, Output, Stdio},
     sync::Arc,
 };
 
 use serde_json::Value;
 use slidegate::{
-    policy::{ClientRule, IdentifierHasher, Policy, PolicySet},
+    policy::{Client, ClientRule, Identifier, IdentifierHasher, Policy, PolicySet},
     ratelimit::{Algorithm, Limit},
     replay::{
         self, Format, Identifiers, Reading, Reason, Record, Replay, Report, Rule, RuleReport,
         Wrapper,
     },
+    store::{At, Demand},
 };
 
-use crate::support::{binary, snapshot::agrees};
+use crate::support::{binary, demand::*, random::Random, redis::RedisServer, snapshot::agrees};
 
 fn log(name: &str) -> PathBuf {
     let logs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logs");
@@ -147,7 +149,7 @@ fn replayed(name: &str, log: impl std::io::Read, limits: &[&str]) -> Report {
         };
         Arc::new(PolicySet::new(vec![policy], hasher.clone()))
     };
-    let rules = Rule::compared(&set(Rule::Exact));
+    let rules = Rule::compared(&set(Rule::Configured));
     let rules = rules.into_iter().map(|rule| (rule, set(rule))).collect();
     let (mut replay, mut reading) = (
         Replay::new(ClientRule::default(), rules),
@@ -167,6 +169,7 @@ fn by(report: &Report, rule: Rule) -> RuleReport {
 }
 
 const COUNTER: Rule = Rule::By(Algorithm::SlidingWindowCounter);
+const EXACT: Rule = Rule::By(Algorithm::SlidingLog);
 const FIXED: Rule = Rule::By(Algorithm::FixedWindow);
 
 /// Computed by others, before there was a replay: requests denied at 5, 10, 30, 60 and 120 in a minute.
@@ -196,12 +199,12 @@ fn each_algorithm_denies_of_recorded_traffic_what_it_is_known_to() {
         for (place, quota) in [5, 10, 30, 60, 120].into_iter().enumerate() {
             let file = File::open(log(name)).expect(name);
             let report = replayed(name, file, &[&format!("{quota}/1m")]);
-            for (rule, expected) in [(COUNTER, counter), (Rule::Exact, exact), (FIXED, fixed)] {
+            for (rule, expected) in [(COUNTER, counter), (EXACT, exact), (FIXED, fixed)] {
                 let expected = expected.iter().chain(&none).nth(place);
                 let denied = by(&report, rule).denied;
                 assert_eq!(Some(&denied), expected, "{name}, {quota}, {}", rule.name());
             }
-            let exact = by(&report, Rule::Exact);
+            let exact = by(&report, EXACT);
             let wrong = (exact.false_allows, exact.false_denials, exact.max_excess);
             assert_eq!(wrong, (0, 0, 0), "{name}: an exact log is never wrong");
         }
@@ -213,7 +216,7 @@ fn each_algorithm_denies_of_recorded_traffic_what_it_is_known_to() {
             File::open(log(name)).expect(name),
             &[&format!("{quota}/1m")],
         );
-        for rule in [COUNTER, Rule::Exact, FIXED] {
+        for rule in [COUNTER, EXACT, FIXED] {
             assert_eq!(by(&report, rule).denied, denied, "{quota}");
         }
     }
@@ -248,7 +251,7 @@ fn twice_the_limit_in_a_window_is_told_exactly() {
     // 115, when the ten of 59 are still in the window.
     assert_eq!((counter.max_excess, counter.denied), (10, 49));
     assert_eq!((counter.false_allows, counter.false_denials), (10, 0));
-    assert_eq!(by(&report, Rule::Exact).denied, 59);
+    assert_eq!(by(&report, EXACT).denied, 59);
     let worst = &report.limits[0].worst;
     assert_eq!(worst.len(), 1);
     assert_eq!(
@@ -266,7 +269,7 @@ fn a_denial_of_whom_the_exact_count_says_nothing_against_is_told_exactly() {
     assert_eq!((counter.denied, counter.false_denials), (4, 4));
     assert_eq!((counter.false_allows, counter.max_excess), (0, 0));
     assert_eq!(by(&report, FIXED).denied, 0);
-    assert_eq!(by(&report, Rule::Exact).denied, 0);
+    assert_eq!(by(&report, EXACT).denied, 0);
 }
 
 #[test]
@@ -305,6 +308,149 @@ fn a_request_is_decided_at_its_own_stamp_also_where_stamps_go_back() {
     assert_eq!(report.logs.out_of_order_by_ms, 600_000);
 }
 
+/// By itself: what a sliding log is to decide of requests that cost as much, several limits at once.
+fn denied_exactly(requests: &[(u64, u64)], cost: u64, limits: &[(u64, u64)]) -> u64 {
+    let (mut denied, mut kept) = (0, vec![HashMap::<u64, Vec<u64>>::new(); limits.len()]);
+    for &(who, at) in requests {
+        let mut fits = true;
+        for ((quota, window), kept) in limits.iter().zip(&mut kept) {
+            let moments = kept.entry(who).or_default();
+            moments.retain(|moment| moment + window > at);
+            fits &= (moments.len() as u64 + 1) * cost <= *quota;
+        }
+        if fits {
+            kept.iter_mut()
+                .for_each(|kept| kept.entry(who).or_default().push(at));
+        }
+        denied += u64::from(!fits);
+    }
+    denied
+}
+
+#[test]
+fn the_sliding_log_is_exact_of_several_limits_and_costs_where_stamps_go_back_and_above_its_largest()
+{
+    for (seed, cost, limits, named) in [
+        (1, 1, &[(4, 10), (9, 60)][..], "4/10s, 9/1m"),
+        (2, 3, &[(14, 10), (31, 60)], "14/10s, 31/1m"),
+        (3, 700, &[(12_000, 60)], "12000/1m"),
+    ] {
+        let config = binary::file(&format!(
+            "upstream: {{address: '127.0.0.1:9'}}\n\
+             policies: [{{name: p, limits: [{named}], cost: {cost}}}]\n"
+        ));
+        let (mut random, mut now) = (Random::new(seed), 100);
+        let requests = std::iter::repeat_with(|| {
+            now += random.below(2);
+            let back = random.one_of(&[0, 0, 0, 0, 0, 20, 70]);
+            (1 + random.below(2), now - back)
+        });
+        let requests: Vec<_> = requests.take(600).collect();
+        let lines = requests.iter().map(|(who, at)| {
+            let (minute, second) = (at / 60, at % 60);
+            format!(
+                "10.0.0.{who} - - [01/Jan/2026:12:{minute:02}:{second:02} +0000] \"GET / HTTP/1.1\" 200 1\n"
+            )
+        });
+        let arguments = ["--json", "--config", binary::text(config.path()), "-"];
+        let output = replay(&arguments, lines.collect::<String>().as_bytes());
+        let report: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told(&output)));
+        let denied = denied_exactly(&requests, cost, limits);
+        assert!((50..550).contains(&denied), "{denied} is no test");
+        assert_eq!(
+            report["requests"]["sliding_log"]["denied"], denied,
+            "{named}"
+        );
+        for limit in report["limits"].as_array().expect("a list") {
+            let log = &limit["algorithms"]["sliding_log"];
+            for wrong in ["false_allows", "false_denials", "max_excess"] {
+                assert_eq!(log[wrong], 0, "{named}: {wrong}");
+            }
+            let beyond = (limits[0].0 > 10_000).then_some(10_000);
+            assert_eq!(log["beyond_max_quota"].as_u64(), beyond, "{named}");
+        }
+    }
+}
+
+#[test]
+fn a_person_is_told_where_no_configuration_takes_the_exact_algorithm() {
+    let told = told(&replay(&["--limit", "10001/1m", SHOP], b""));
+    let note = "no configuration takes sliding_log above 10000 units";
+    assert_eq!(told.matches(note).count(), 1, "{told}");
+}
+
+/// A log of so many clients, each with so many requests at noon and as many a minute later.
+fn crowd(clients: u32, requests: usize) -> String {
+    let mut log = String::new();
+    for minute in 0..2 {
+        for client in 0..clients {
+            let (high, low) = (client >> 8, client & 255);
+            let line = format!(
+                "10.0.{high}.{low} - - [01/Jan/2026:12:0{minute}:00 +0000] \"GET / HTTP/1.1\" 200 1\n"
+            );
+            log.push_str(&line.repeat(requests));
+        }
+    }
+    log
+}
+
+/// Charges Redis with what a log tells, and tells by how much its memory has grown.
+async fn grown(log: &str, limit: &str, algorithm: Algorithm) -> u64 {
+    let server = RedisServer::start();
+    let store = server.store();
+    let used = || -> u64 {
+        let info = redis::cmd("INFO").arg("memory").query(&mut server.client());
+        let info: redis::InfoDict = info.expect("an answer");
+        info.get("used_memory").expect("a number")
+    };
+    let mut demands = Vec::new();
+    let each = &mut |record: &Record| {
+        let Client::Address(address) = record.client else {
+            panic!("{record:?} has no address")
+        };
+        let identifier = Identifier::Address(address);
+        let demand = Demand {
+            identifier,
+            algorithm,
+            ..demand("client_ip", 0, limit)
+        };
+        demands.push((record.at, group(&[demand])));
+    };
+    replay::read("a.log", log.as_bytes(), &mut Reading::default(), each).expect("in memory");
+    // By now the scripts are loaded, and connections are open.
+    take(&store, demand("warm", 0, limit), At::Now).await;
+    let before = used();
+    for calls in demands.chunk_by(|one, next| one.0 == next.0) {
+        for groups in calls.chunks(100) {
+            let groups: Vec<_> = groups.iter().map(|(_, group)| group.clone()).collect();
+            let replies = store.take(&groups, At::Stamp(calls[0].0)).await;
+            assert!(replies.iter().all(Result::is_ok), "{replies:?}");
+        }
+    }
+    used() - before
+}
+
+#[tokio::test]
+async fn what_a_limit_is_said_to_hold_in_redis_is_what_it_holds_within_a_quarter() {
+    for (clients, requests, limit, algorithms) in [
+        (2_000, 3, "2/1m", &Algorithm::ALL[..]),
+        (500, 25, "60/1m", &Algorithm::ALL),
+        // Counters of 20 are less than what else a Redis holds now and then.
+        (20, 300, "400/1m", &[Algorithm::SlidingLog]),
+    ] {
+        let log = crowd(clients, requests);
+        let report = replayed("a.log", log.as_bytes(), &[limit]);
+        for algorithm in algorithms {
+            let told = by(&report, Rule::By(*algorithm)).redis_bytes;
+            let held = grown(&log, limit, *algorithm).await;
+            let name = algorithm.name();
+            let within = held.abs_diff(told) * 4 <= held;
+            assert!(within, "{limit}, {name}: {told} told, {held} held");
+        }
+    }
+}
+
 const SHOP: &str = "tests/logs/shop_jan19.combined.log";
 
 #[test]
@@ -328,8 +474,14 @@ fn a_program_gets_json_alike_from_a_file_and_zipped_from_standard_input() {
     assert_eq!(report, json("-", &zip));
     assert_eq!(report["in_force"], "sliding_window_counter");
     for limit in report["limits"].as_array().expect("a list") {
-        for rule in ["sliding_window_counter", "fixed_window", "exact_log"] {
-            for key in ["denied", "false_allows", "false_denials", "max_excess"] {
+        for rule in ["sliding_window_counter", "fixed_window", "sliding_log"] {
+            for key in [
+                "denied",
+                "false_allows",
+                "false_denials",
+                "max_excess",
+                "redis_bytes",
+            ] {
                 assert!(limit["algorithms"][rule][key].is_u64(), "{limit}");
             }
         }
@@ -516,5 +668,176 @@ fn a_person_gets_candidates_with_what_is_assumed() {
     agrees(
         "tests/snapshots/suggest.txt",
         &told(&replay(&["--suggest", SHOP], b"")),
+    );
+}
+
+/// Whether an XML parser that knows nothing of HTML takes it.
+fn is_well_formed(page: &str) -> bool {
+    let mut child = Command::new("python3")
+        .args([
+            "-c",
+            "import sys, xml.etree.ElementTree as e; e.parse(sys.stdin.buffer)",
+        ])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("python3 runs");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(page.as_bytes()).expect("it reads");
+    drop(stdin);
+    child.wait().expect("it ends").success()
+}
+
+#[test]
+fn the_page_needs_nothing_else_and_what_a_log_has_is_nothing_but_text_in_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (name, line) = (
+        "<img src=x onerror=alert(1)>&\"'.log",
+        "]]></pre><script>alert('1')</script>&amp;\x1b",
+    );
+    let (hostile, page) = (folder.path().join(name), folder.path().join("page.html"));
+    std::fs::write(
+        &hostile,
+        format!("{line}\n{}", constructed(&[(0, 5), (30, 9), (61, 9)])),
+    )
+    .expect("a log");
+    std::fs::write(&page, "what was there before").expect("a file");
+    let [hostile, path] = [&hostile, &page].map(|path| binary::text(path));
+    let output = replay(
+        &["--limit", "12/1m", "--show", "--html", path, hostile, SHOP],
+        b"",
+    );
+    assert!(
+        told(&output).contains("are denied by sliding_window_counter"),
+        "{}",
+        told(&output)
+    );
+    let page = std::fs::read_to_string(path).expect("a page");
+    assert!(
+        page.starts_with("<!DOCTYPE html>") && is_well_formed(&page),
+        "{page}"
+    );
+    for loads in [
+        "http:",
+        "https:",
+        "<script",
+        "<img",
+        "<link",
+        "src=",
+        "href=",
+        "url(",
+        "@import",
+        "what was there",
+    ] {
+        let may_be = loads == "src=";
+        assert_eq!(
+            page.matches(loads).count(),
+            usize::from(may_be),
+            "{loads}: {page}"
+        );
+    }
+    assert!(page.contains("content=\"default-src 'none'; style-src 'unsafe-inline'\""));
+    assert!(
+        page.contains("&lt;img src=x onerror=alert(1)&gt;&amp;&quot;&#39;.log:1: "),
+        "{page}"
+    );
+    assert!(
+        page.contains("]]&gt;&lt;/pre&gt;&lt;script&gt;alert("),
+        "{page}"
+    );
+    for title in [
+        "Denied over time",
+        "How busy identifiers were at their busiest",
+        "Estimate against exact count",
+        "How often it would be wrong by another limit",
+    ] {
+        let figure = format!("<h3>{title}</h3>");
+        assert_eq!(
+            (page.matches(&figure).count(), page.matches(title).count()),
+            (1, 2),
+            "{title}, and for who does not see it"
+        );
+    }
+    for limit in ["3/1m", "6/1m", "12/1m", "24/1m", "48/1m"] {
+        assert!(page.contains(&format!(">{limit}</text>")), "{limit}");
+    }
+}
+
+#[test]
+fn a_page_of_no_requests_or_of_several_policies_is_well_formed_too() {
+    let config = binary::file(
+        "upstream: {address: '127.0.0.1:9'}\n\
+         policies:\n\
+         - {name: a, limits: [1/1s, 20/1m]}\n\
+         - {name: b, mode: shadow, identifier: [header:user-agent], algorithm: sliding_log, limits: [0/1m]}\n",
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("page.html");
+    let path = binary::text(&page);
+    let config = ["--config", binary::text(config.path())];
+    for (limits, log, figures) in [
+        (&["--limit", "1/1m"][..], "/dev/null", 0),
+        (&config, SHOP, 10),
+    ] {
+        let output = replay(&[limits, &["--html", path, log]].concat(), b"");
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        let page = std::fs::read_to_string(path).expect("a page");
+        assert!(is_well_formed(&page), "{page}");
+        assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
+        assert_eq!(page.matches("<figure>").count(), figures, "{page}");
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_an_error_with_its_name() {
+    let output = replay(
+        &["--limit", "5/1m", "--html", "/nowhere/page.html", SHOP],
+        b"",
+    );
+    assert_eq!(output.status.code(), Some(2));
+    let told = told(&output);
+    assert!(
+        told.contains("--html: /nowhere/page.html: cannot be written: "),
+        "{told}"
+    );
+}
+
+/// What a person sees who runs this in a terminal.
+fn on_a_terminal(command: &str) -> String {
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", command, "/dev/null"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("script runs");
+    let seen = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{seen}");
+    seen
+}
+
+#[test]
+fn on_a_terminal_it_tells_how_far_it_is_and_leaves_nothing_of_that() {
+    let nasa = "tests/logs/nasa_aug95.common.log";
+    let binary = env!("CARGO_BIN_EXE_slidegate");
+    let run = format!("{binary} replay --limit 5/1m {}", [nasa; 6].join(" "));
+    let seen = on_a_terminal(&format!("{run} > /dev/null"));
+    let told: Vec<_> = seen
+        .split('\r')
+        .filter(|told| told.contains(" requests"))
+        .collect();
+    assert!(!told.is_empty(), "{seen:?}");
+    let mut before = 0;
+    for told in told {
+        let (percent, requests) = told.split_once(" %, ").expect(told);
+        let percent = percent.trim().parse().expect(told);
+        assert!((before..=100).contains(&percent), "{seen:?}");
+        assert!(requests.ends_with(" requests "), "{told:?}");
+        before = percent;
+    }
+    assert!(seen.ends_with("\r\x1b[K"), "{seen:?}");
+    // How long a pipe is, nobody knows.
+    let seen = on_a_terminal(&format!("cat {nasa} | {run} - > /dev/null"));
+    assert!(
+        seen.contains(" requests ") && !seen.contains('%'),
+        "{seen:?}"
     );
 }

@@ -47,6 +47,9 @@ pub fn gate(nginx: &Nginx, store: &str, limit: &str) -> Binary {
     gate
 }
 
+/// How many configurations came into force by a reload.
+pub const APPLIED: &str = "slidegate_config_reloads_total{result=\"applied\"}";
+
 /// The sum of the series that begin with `series`.
 pub fn metric(gate: &Binary, series: &str) -> f64 {
     let text = exposition(gate);

@@ -1,27 +1,33 @@
 //! What an audit costs: processor time of proxy and Redis, and memory of Redis.
 
+use std::{thread, time::Duration};
+
 use super::{
     compare::{Comparison, ask, others, spent},
     load::{Load, Plan},
     report::{Bound, Report},
     scenarios::Scale,
     support::{binary::Binary, nginx::Nginx, redis::RedisServer},
-    system::{info, keys},
+    system::{APPLIED, info, keys, metric},
 };
 
-/// A proxy that audits one identifier in a hundred, and one that audits all, each beside two that audit nobody.
+/// A proxy that audits one identifier in a hundred, and then all, by turns with nobody.
 pub fn audit(scale: &Scale, report: &mut Report) {
     let nginx = Nginx::start();
     for (what, sample, bound) in [
         ("1 of 100 identifiers audited", "0.01", Bound::AtMost(3.0)),
         ("all identifiers audited", "1", Bound::None),
     ] {
-        let audited = ["0", "0", sample].map(|sample| Audited::start(&nginx, sample, LIMIT));
-        let found = Comparison::of(&audited, scale, |audited| {
-            let (gate, store) = (&audited.gate, audited.store);
-            let (store, (gate, answers)) =
-                spent(store, || spent(gate.child.id(), || ask(gate, scale)));
-            (gate + store, others(&answers))
+        let audited = Audited::start(&nginx, "other", sample);
+        let states = [("first", "0"), ("second", "0"), ("third", sample)];
+        let found = Comparison::of(&states, scale, |(policy, sample)| {
+            audited.turn_to(&nginx, policy, sample);
+            // What a reload begins anew is not what is compared.
+            let failed = others(&ask(&audited.gate, scale));
+            let (store, (gate, answers)) = spent(audited.store, || {
+                spent(audited.gate.child.id(), || ask(&audited.gate, scale))
+            });
+            (gate + store, failed + others(&answers))
         });
         found.tell("audit", what, "without", bound, report);
     }
@@ -41,15 +47,9 @@ struct Audited {
 }
 
 impl Audited {
-    fn start(nginx: &Nginx, sample: &str, limit: &str) -> Self {
+    fn start(nginx: &Nginx, policy: &str, sample: &str) -> Self {
         let server = RedisServer::start();
-        let gate = Binary::start(&format!(
-            "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: 5s}}\naudit: {{sample: {sample}}}\n\
-             log: {{level: warn}}\n\
-             policies: [{{name: p, identifier: [header:x-api-key], limits: [{limit}]}}]\n",
-            nginx.address,
-            server.url()
-        ));
+        let gate = Binary::start(&Self::yaml(nginx, &server, policy, sample));
         let store = info(&server, "server", "process_id:") as u32;
         Self {
             gate,
@@ -57,11 +57,34 @@ impl Audited {
             store,
         }
     }
+
+    fn yaml(nginx: &Nginx, server: &RedisServer, policy: &str, sample: &str) -> String {
+        format!(
+            "upstream: {{address: \"{}\"}}\nstore: {{url: \"{}\", budget: 5s}}\naudit:\n  sample: {sample}\n\
+             log: {{level: warn}}\n\
+             policies: [{{name: {policy}, identifier: [header:x-api-key], limits: [{LIMIT}]}}]\n",
+            nginx.address,
+            server.url()
+        )
+    }
+
+    /// Has it audit another share from here on: processes that are started alike differ by more than an audit
+    /// costs, one of them does not differ from itself. A policy of its own, so that a log misses nothing that was
+    /// counted meanwhile.
+    fn turn_to(&self, nginx: &Nginx, policy: &str, sample: &str) {
+        let applied = metric(&self.gate, APPLIED);
+        self.gate
+            .rewrite(&Self::yaml(nginx, &self.server, policy, sample));
+        self.gate.signal("HUP");
+        while metric(&self.gate, APPLIED) == applied {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// Of one identifier, in bytes.
 fn bytes_of_a_log(nginx: &Nginx, units: u64) -> f64 {
-    let audited = Audited::start(nginx, "1", LIMIT);
+    let audited = Audited::start(nginx, "p", "1");
     let load = Load::start(Plan {
         targets: vec![audited.gate.proxy],
         connections: 16,

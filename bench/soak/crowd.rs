@@ -11,7 +11,7 @@ use super::{
     report::{Bound, Report},
     scenarios::{Scale, mix},
     support::{binary::Binary, nginx::Nginx},
-    system::metric,
+    system::{APPLIED, metric},
 };
 
 /// 1,000 policies, one of which is for the request, against that one alone.
@@ -196,5 +196,3 @@ const CONSUMERS: u64 = 100_000;
 const SECRET: &str = "soak";
 
 const RELOADS: u64 = 3;
-
-const APPLIED: &str = "slidegate_config_reloads_total{result=\"applied\"}";

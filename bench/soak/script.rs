@@ -68,21 +68,18 @@ fn call(script: &str, policy: usize, audit: Audit, identifier: u64, number: u64)
     let mut arguments = vec!["1", "sliding_window_counter", "take", QUOTA];
     let (window, number) = (WINDOW.to_string(), number.to_string());
     arguments.extend([&*window, "1", &*number]);
-    let whole = match audit {
+    let kinds = match audit {
         Audit::Off => "",
-        Audit::OfAnother => {
-            arguments.push("");
-            "logs"
-        }
+        // The script does not ask whether there is an `a`.
+        Audit::OfAnother => "c",
         Audit::On => {
             keys.push(key("log"));
-            arguments.push("audit");
-            "logs"
+            "a"
         }
     };
     let mut call = redis::cmd("EVALSHA");
     call.arg(script).arg(keys.len()).arg(keys);
-    call.arg("").arg(whole).arg(arguments);
+    call.arg("").arg(kinds).arg(arguments);
     call
 }
 

@@ -82,9 +82,10 @@ fn call(script: &str, requests: std::ops::Range<u64>, number: u64) -> Cmd {
         }
     }
     call.arg("").arg("");
-    for _ in 0..count {
-        call.arg("1").arg("sliding_window_counter").arg("take");
-        call.arg("1000000000").arg(WINDOW).arg("1").arg(number);
+    call.arg("1").arg("sliding_window_counter").arg("take");
+    call.arg("1000000000").arg(WINDOW).arg("1").arg(number);
+    for _ in 1..count {
+        call.arg("=");
     }
     call
 }

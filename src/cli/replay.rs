@@ -1,17 +1,21 @@
 //! `slidegate replay`: what limits would have done to the traffic that access logs tell of. Connects to nothing.
 
+mod page;
 mod table;
 
 use std::{
     cell::Cell,
-    fs::File,
+    fs::{self, File},
     io::{self, IsTerminal as _, Read, Write},
+    num::NonZeroU64,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use clap::{ArgGroup, Args};
+
+use self::page::Page;
 
 use crate::{
     app, clock,
@@ -53,6 +57,9 @@ pub(super) struct Scenario {
     /// As JSON.
     #[arg(long)]
     json: bool,
+    /// Also as one page with pictures, in this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "suggest")]
+    html: Option<PathBuf>,
 }
 
 /// Why nothing was replayed.
@@ -74,6 +81,8 @@ pub(super) enum ReplayError {
          caddy, envoy and slidegate; each may be gzipped, and as a container's runtime keeps it"
     )]
     NoRequest { file: String, lines: String },
+    #[error("--html: {file}: cannot be written: {error}")]
+    Page { file: String, error: io::Error },
     #[error("writing the result: {0}")]
     Output(#[from] io::Error),
 }
@@ -83,7 +92,7 @@ impl ReplayError {
     pub(super) fn is_usage(&self) -> bool {
         match self {
             Self::Config(_) | Self::SameWindow(..) => true,
-            Self::Closed { .. } | Self::NoRequest { .. } => true,
+            Self::Closed { .. } | Self::NoRequest { .. } | Self::Page { .. } => true,
             Self::Read { .. } | Self::Output(_) => false,
         }
     }
@@ -98,16 +107,37 @@ pub(super) fn replay(
     if scenario.suggest {
         return suggest(scenario, env, out);
     }
-    let (mut replay, hasher) = match &scenario.config {
-        Some(config) => by_configuration(config, env)?,
-        None => by_limits(&scenario.limits)?,
+    let (mut replay, hasher) = replay_of(scenario, env, AS_IT_IS)?;
+    let mut pictures = match scenario.html {
+        Some(_) => Some(Pictures::of(scenario, env)?),
+        None => None,
     };
-    let reading = read_all(&scenario.files, &mut |record| replay.decide(record))?;
+    let reading = read_all(&scenario.files, &mut |record| {
+        replay.decide(record);
+        if let Some(pictures) = &mut pictures {
+            pictures.see(record);
+        }
+    })?;
     let identifiers = Identifiers {
         hasher: &hasher,
         show: scenario.show,
     };
     let report = Report::new(&reading, &replay, identifiers);
+    if let (Some(path), Some(pictures)) = (&scenario.html, &pictures) {
+        let others = pictures.others.iter();
+        let others: Vec<_> = others
+            .map(|other| Report::new(&reading, other, identifiers))
+            .collect();
+        let page = Page {
+            report: &report,
+            others: &others,
+            suggestions: &pictures.suggesting.suggestions(),
+        };
+        fs::write(path, page.html()).map_err(|error| ReplayError::Page {
+            file: path.display().to_string(),
+            error,
+        })?;
+    }
     if scenario.json {
         let json = serde_json::to_string_pretty(&report).map_err(io::Error::from)?;
         writeln!(out, "{json}")?;
@@ -124,19 +154,7 @@ fn suggest(
     env: &Environment<'_>,
     out: &mut dyn Write,
 ) -> Result<(), ReplayError> {
-    let mut suggesting = match &scenario.config {
-        Some(path) => {
-            let mut config = Config::load(path, env)?;
-            let clients = std::mem::take(&mut config.clients);
-            Suggesting::new(clients, app::policies(&mut config))
-        }
-        None => {
-            let any = |window| Limit::new(1, window).expect("1 unit fits any window");
-            let limits: Vec<_> = scenario.windows.iter().copied().map(any).collect();
-            let set = one_policy(&limits, &addresses(), Rule::Configured)?;
-            Suggesting::new(ClientRule::default(), set)
-        }
-    };
+    let mut suggesting = suggesting(scenario, env)?;
     let reading = read_all(&scenario.files, &mut |record| suggesting.see(record))?;
     let suggestions = suggesting.suggestions();
     if scenario.json {
@@ -154,10 +172,80 @@ fn suggest(
     Ok(())
 }
 
+/// What is looked at beside the replay, for pictures.
+struct Pictures {
+    /// The same by other limits.
+    others: Vec<Replay>,
+    suggesting: Suggesting,
+}
+
+impl Pictures {
+    fn of(scenario: &Scenario, env: &Environment<'_>) -> Result<Self, ReplayError> {
+        let others = OTHERS.into_iter();
+        let others = others.map(|scale| Ok(replay_of(scenario, env, scale)?.0));
+        Ok(Self {
+            others: others.collect::<Result<_, ReplayError>>()?,
+            suggesting: suggesting(scenario, env)?,
+        })
+    }
+
+    fn see(&mut self, record: &Record) {
+        self.suggesting.see(record);
+        for other in &mut self.others {
+            other.decide(record);
+        }
+    }
+}
+
+/// By what a limit is multiplied, and by what it is divided.
+type Scale = (u64, NonZeroU64);
+
+const AS_IT_IS: Scale = (1, NonZeroU64::MIN);
+
+const OTHERS: [Scale; 4] = [
+    (1, NonZeroU64::new(4).expect("it is 4")),
+    (1, NonZeroU64::new(2).expect("it is 2")),
+    (2, NonZeroU64::MIN),
+    (4, NonZeroU64::MIN),
+];
+
+/// By the limits that were asked for, scaled.
+fn replay_of(
+    scenario: &Scenario,
+    env: &Environment<'_>,
+    scale: Scale,
+) -> Result<(Replay, IdentifierHasher), ReplayError> {
+    match &scenario.config {
+        Some(config) => by_configuration(config, env, scale),
+        None => by_limits(&scenario.limits, scale),
+    }
+}
+
+/// For whom the policies count, in the windows of their limits.
+fn suggesting(scenario: &Scenario, env: &Environment<'_>) -> Result<Suggesting, ReplayError> {
+    Ok(match &scenario.config {
+        Some(path) => {
+            let mut config = Config::load(path, env)?;
+            let clients = std::mem::take(&mut config.clients);
+            Suggesting::new(clients, app::policies(&mut config))
+        }
+        None => {
+            let any = |window| Limit::new(1, window).expect("1 unit fits any window");
+            let limits = match scenario.suggest {
+                true => scenario.windows.iter().copied().map(any).collect(),
+                false => scenario.limits.clone(),
+            };
+            let set = one_policy(&limits, &addresses(), Rule::Configured, AS_IT_IS)?;
+            Suggesting::new(ClientRule::default(), set)
+        }
+    })
+}
+
 /// By the policies of a configuration, which is read once for each rule: a set of policies belongs to one.
 fn by_configuration(
     path: &Path,
     env: &Environment<'_>,
+    scale: Scale,
 ) -> Result<(Replay, IdentifierHasher), ReplayError> {
     let mut config = Config::load(path, env)?;
     let (clients, hasher) = (config.clients.clone(), config.hasher.clone());
@@ -166,19 +254,20 @@ fn by_configuration(
     for rule in Rule::compared(&in_force) {
         let mut config = Config::load(path, env)?;
         let policies = std::mem::take(&mut config.policies).into_iter();
-        config.policies = policies.map(|policy| decided(policy, rule)).collect();
+        let policies = policies.map(|policy| decided(policy, rule, scale));
+        config.policies = policies.collect();
         rules.push((rule, app::policies(&mut config)));
     }
     Ok((Replay::new(clients, rules), hasher))
 }
 
 /// By one policy that counts addresses.
-fn by_limits(limits: &[Limit]) -> Result<(Replay, IdentifierHasher), ReplayError> {
+fn by_limits(limits: &[Limit], scale: Scale) -> Result<(Replay, IdentifierHasher), ReplayError> {
     let hasher = addresses();
-    let in_force = one_policy(limits, &hasher, Rule::Configured)?;
+    let in_force = one_policy(limits, &hasher, Rule::Configured, scale)?;
     let mut rules = Vec::new();
     for rule in Rule::compared(&in_force) {
-        rules.push((rule, one_policy(limits, &hasher, rule)?));
+        rules.push((rule, one_policy(limits, &hasher, rule, scale)?));
     }
     Ok((Replay::new(ClientRule::default(), rules), hasher))
 }
@@ -187,6 +276,7 @@ fn one_policy(
     limits: &[Limit],
     hasher: &IdentifierHasher,
     rule: Rule,
+    scale: Scale,
 ) -> Result<Arc<PolicySet>, ReplayError> {
     for (place, limit) in limits.iter().enumerate() {
         let mut before = limits[..place].iter();
@@ -194,7 +284,7 @@ fn one_policy(
             return Err(ReplayError::SameWindow(*other, *limit));
         }
     }
-    let policy = decided(Policy::of_addresses("client_ip", limits), rule);
+    let policy = decided(Policy::of_addresses("client_ip", limits), rule, scale);
     Ok(Arc::new(PolicySet::new(vec![policy], hasher.clone())))
 }
 
@@ -203,16 +293,20 @@ fn addresses() -> IdentifierHasher {
     IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX)
 }
 
-fn decided(policy: Policy, rule: Rule) -> Policy {
+fn decided(policy: Policy, rule: Rule, (multiplied, divided): Scale) -> Policy {
+    let policy = policy.scaled(multiplied, divided);
     match rule {
         Rule::By(algorithm) => policy.deciding_by(algorithm),
-        Rule::Configured | Rule::Exact => policy,
+        Rule::Configured => policy,
     }
 }
 
 /// Reads every log, and hands each request to `each`.
 fn read_all(files: &[PathBuf], each: &mut dyn FnMut(&Record)) -> Result<Reading, ReplayError> {
-    let size = |file: &PathBuf| file.metadata().map(|data| data.len()).unwrap_or_default();
+    let size = |file: &PathBuf| {
+        let data = file.metadata().ok().filter(fs::Metadata::is_file);
+        data.map(|data| data.len())
+    };
     let progress = Progress::of(files.iter().map(size).sum());
     let mut all = Reading::default();
     for path in files {
@@ -249,8 +343,8 @@ fn read_all(files: &[PathBuf], each: &mut dyn FnMut(&Record)) -> Result<Reading,
 
 /// How far it is, on a terminal; elsewhere nothing.
 struct Progress {
-    /// In bytes; 0 where it is not known.
-    size: u64,
+    /// Of all logs in bytes; `None` where one is a pipe.
+    size: Option<u64>,
     read: Cell<u64>,
     requests: Cell<u64>,
     told: Cell<Instant>,
@@ -258,7 +352,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn of(size: u64) -> Self {
+    fn of(size: Option<u64>) -> Self {
         Self {
             size,
             read: Cell::new(0),
@@ -284,7 +378,9 @@ impl Progress {
             return;
         }
         self.told.set(clock::instant());
-        let share = (self.read.get() * 100).checked_div(self.size);
+        let share = self
+            .size
+            .and_then(|size| (self.read.get() * 100).checked_div(size));
         let share = share.map(|share| format!("{:>3} %, ", share.min(100)));
         eprint!("\r{}{requests} requests ", share.unwrap_or_default());
     }

@@ -45,12 +45,15 @@ const WORDS: usize = 3;
 fn row(policy: &Policy, held: &LimitDecision) -> [String; HEAD.len()] {
     let decision = &held.decision;
     let named = &policy.tiers.limits(held.tier)[held.limit];
+    // A log's window has no turn, and none before it: it ends now, whenever that is.
+    let slides = decision.algorithm.keeps_a_log();
+    let counted = |told: String| if slides { "-".to_owned() } else { told };
     [
         policy.name.to_string(),
         named.name.to_string(),
         named.limit.to_string(),
         decision.counts.current.to_string(),
-        decision.counts.previous.to_string(),
+        counted(decision.counts.previous.to_string()),
         format!("{:.2}", decision.estimate()),
         decision.remaining().to_string(),
         if decision.allowed {
@@ -60,7 +63,7 @@ fn row(policy: &Policy, held: &LimitDecision) -> [String; HEAD.len()] {
         }
         .to_owned(),
         decision.next_unit().map_or_else(|| "-".to_owned(), span),
-        span(decision.reset().since(decision.now)),
+        counted(span(decision.reset().since(decision.now))),
     ]
 }
 

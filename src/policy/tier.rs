@@ -1,9 +1,9 @@
 //! The limits of a policy, and for whom: its own, those of a plan, those of one identifier.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, num::NonZeroU64, sync::Arc};
 
 use super::{Identifier, NamedLimit};
-use crate::ratelimit::Algorithm;
+use crate::ratelimit::{Algorithm, Limit};
 
 /// The limits of a policy, set by set. Which one an identifier meets follows from it alone, by what is
 /// configured.
@@ -42,6 +42,20 @@ impl Tiers {
     pub fn deciding_by(mut self, algorithm: Algorithm) -> Self {
         let limits = self.tiers.iter_mut().flat_map(|tier| &mut tier.limits);
         limits.for_each(|named| named.algorithm = algorithm);
+        self
+    }
+
+    /// The same, each limit multiplied and divided by as much. What was not 0 is 1 at the least, and what can not be so large
+    /// stays.
+    #[must_use]
+    pub fn scaled(mut self, multiplied: u64, divided: NonZeroU64) -> Self {
+        let limits = self.tiers.iter_mut().flat_map(|tier| &mut tier.limits);
+        for named in limits {
+            let quota = named.limit.quota();
+            let scaled = quota.saturating_mul(multiplied) / divided;
+            let scaled = Limit::new(scaled.max(quota.min(1)), named.limit.window());
+            named.limit = scaled.unwrap_or(named.limit);
+        }
         self
     }
 

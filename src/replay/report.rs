@@ -5,11 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::{
+    near::Near,
     reader::Reading,
     run::{Replay, Run},
-    tally::{Counted, Slot, Tally},
+    tally::{Counted, Slot},
+    timeline::Timeline,
 };
-use crate::policy::{Identifier, IdentifierHasher};
+use crate::{
+    policy::{Identifier, IdentifierHasher},
+    ratelimit::Limit,
+};
 
 /// What a replay found.
 #[derive(Clone, Debug, Serialize)]
@@ -20,6 +25,13 @@ pub struct Report {
     pub requests: BTreeMap<&'static str, Outcome>,
     /// The rule in force, whose numbers come first.
     pub in_force: &'static str,
+    /// The rules by which what was counted first was forgotten for want of room, and may have been asked for: their numbers may
+    /// differ from what a proxy would do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forgetful: Vec<&'static str>,
+    /// When requests came, and when the rule in force denied them; for pictures.
+    #[serde(skip)]
+    pub timeline: Timeline,
     /// Every limit that was asked, in configuration order.
     pub limits: Vec<LimitReport>,
 }
@@ -86,6 +98,12 @@ pub struct LimitReport {
     pub name: String,
     /// So many units per window.
     pub limit: String,
+    /// The same, as a value.
+    #[serde(skip)]
+    pub of: Limit,
+    /// How the rule in force estimated around it; for pictures.
+    #[serde(skip)]
+    pub near: Near,
     /// How many requests it was asked about.
     pub requests: u64,
     /// Of all requests of the logs, from 0 to 1.
@@ -113,6 +131,11 @@ pub struct RuleReport {
     pub false_denials: u64,
     /// The most units above the limit that were admitted in a window, wherever that begins.
     pub max_excess: u64,
+    /// The most bytes that its counters or logs would have had in Redis at once, within a quarter.
+    pub redis_bytes: u64,
+    /// The largest quota that a configuration takes of this algorithm, where this limit is above it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beyond_max_quota: Option<u64>,
 }
 
 /// Somebody who was denied often.
@@ -151,6 +174,8 @@ impl Report {
             logs: LogsReport::new(reading, replay),
             requests: requests.collect(),
             in_force: replay.runs[0].rule.name(),
+            forgetful: replay.forgetful(),
+            timeline: replay.timeline.clone(),
             limits: slots
                 .iter()
                 .map(|slot| limit(*slot, reading, &replay.runs, identifiers))
@@ -209,30 +234,36 @@ fn limit(slot: Slot, reading: &Reading, runs: &[Run], identifiers: Identifiers<'
     let tally = &runs[0].tallies[&slot];
     let by_rule = runs
         .iter()
-        .filter_map(|run| Some((run.rule.name(), run.tallies.get(&slot)?)));
+        .filter_map(|run| Some((run.rule.name(), by(run, slot)?)));
     LimitReport {
         policy: policy.name.to_string(),
         mode: policy.mode.name(),
         plan: tier.plan.as_ref().map(ToString::to_string),
         name: limit.name.to_string(),
         limit: limit.limit.to_string(),
+        of: limit.limit,
+        near: tally.near.clone(),
         requests: tally.requests,
         share: share(tally.requests, reading.requests),
         identifiers: tally.identifiers.len(),
-        algorithms: by_rule.map(|(name, tally)| (name, by(tally))).collect(),
+        algorithms: by_rule.collect(),
         worst: worst(&tally.identifiers, identifiers),
     }
 }
 
-fn by(tally: &Tally) -> RuleReport {
-    RuleReport {
+fn by(run: &Run, slot: Slot) -> Option<RuleReport> {
+    let (tally, named) = (run.tallies.get(&slot)?, slot.of(&run.policies));
+    let max_quota = named.algorithm.max_quota();
+    Some(RuleReport {
         denied: tally.denied,
         denied_share: share(tally.denied, tally.requests),
         denied_identifiers: tally.denied_identifiers(),
         false_allows: tally.false_allows,
         false_denials: tally.false_denials,
         max_excess: tally.max_excess,
-    }
+        redis_bytes: tally.footprint.peak,
+        beyond_max_quota: max_quota.filter(|largest| named.limit.quota() > *largest),
+    })
 }
 
 fn worst(counted: &HashMap<Identifier, Counted>, identifiers: Identifiers<'_>) -> Vec<Worst> {

@@ -8,11 +8,12 @@ use smallvec::SmallVec;
 use super::{
     record::Record,
     tally::{Decided, Slot, Tally},
+    timeline::Timeline,
 };
 use crate::{
     clock::Clock,
     limiter::{Intent, LimitDecision, Limiter, LimiterSettings, LineSettings, Outcome},
-    policy::{Asked, Charge, ClientHeader, ClientRule, Mode, PolicySet, RequestView},
+    policy::{Charge, ClientHeader, ClientRule, PolicySet, RequestView},
     ratelimit::{Algorithm, Timestamp},
     store::MemorySettings,
 };
@@ -24,8 +25,6 @@ pub enum Rule {
     Configured,
     /// All limits by this algorithm.
     By(Algorithm),
-    /// All limits by an exact log of what was admitted.
-    Exact,
 }
 
 impl Rule {
@@ -34,7 +33,6 @@ impl Rule {
         match self {
             Self::Configured => "configured",
             Self::By(algorithm) => algorithm.name(),
-            Self::Exact => "exact_log",
         }
     }
 
@@ -50,12 +48,9 @@ impl Rule {
             true => Self::By(first),
             false => Self::Configured,
         };
-        let others = COMPARED.into_iter().map(Self::By);
+        let others = Algorithm::ALL.into_iter().map(Self::By);
         let others = others.filter(|rule| *rule != in_force);
-        std::iter::once(in_force)
-            .chain(others)
-            .chain([Self::Exact])
-            .collect()
+        std::iter::once(in_force).chain(others).collect()
     }
 }
 
@@ -77,21 +72,32 @@ pub struct Replay {
     pub(super) span: Option<(Timestamp, Timestamp)>,
     /// How many requests have a stamp before that of one before them, and by how much at most.
     pub(super) went_back: (u64, Duration),
+    /// By the rule in force.
+    pub(super) timeline: Timeline,
 }
 
 impl Replay {
     /// One by these rules, each with its policies; the first is the one in force. `clients` says who the client is
     /// where a log shows what proxies said.
     pub fn new(clients: ClientRule, rules: Vec<(Rule, Arc<PolicySet>)>) -> Self {
+        Self::within(MEMORY, clients, rules)
+    }
+
+    fn within(
+        memory: MemorySettings,
+        clients: ClientRule,
+        rules: Vec<(Rule, Arc<PolicySet>)>,
+    ) -> Self {
         let clock = Clock::manual(Timestamp::from_millis(0));
         let runs = rules.into_iter();
-        let runs = runs.map(|(rule, policies)| Run::new(rule, policies, &clock));
+        let runs = runs.map(|(rule, policies)| Run::new(rule, policies, memory, &clock));
         Self {
             runs: runs.collect(),
             clients,
             clock,
             span: None,
             went_back: (0, Duration::ZERO),
+            timeline: Timeline::default(),
         }
     }
 
@@ -106,9 +112,20 @@ impl Replay {
         self.span = Some((first.min(at), last.max(at)));
         self.clock.set(at);
         let view = view(&self.clients, record);
+        let denied = self.runs[0].verdicts.denied;
         for run in &mut self.runs {
             run.decide(&view, record);
         }
+        let is_denied = self.runs[0].verdicts.denied > denied;
+        self.timeline.add(at, is_denied);
+    }
+
+    /// The rules whose decisions may differ from the proxy's, since what they counted first is forgotten, and may have been asked
+    /// for since.
+    pub(super) fn forgetful(&self) -> Vec<&'static str> {
+        let (_, furthest) = self.went_back;
+        let runs = self.runs.iter().filter(|run| run.is_forgetful(furthest));
+        runs.map(|run| run.rule.name()).collect()
     }
 }
 
@@ -137,19 +154,24 @@ pub(super) fn view<'r>(clients: &ClientRule, record: &'r Record) -> RequestView<
 pub(super) struct Run {
     pub rule: Rule,
     pub policies: Arc<PolicySet>,
-    /// None where the tallies' logs decide.
-    limiter: Option<Arc<Limiter>>,
+    limiter: Arc<Limiter>,
+    memory: MemorySettings,
+    requests: u64,
+    /// The most counters in memory at once.
+    counters: usize,
     pub tallies: HashMap<Slot, Tally>,
     pub verdicts: Verdicts,
 }
 
 impl Run {
-    fn new(rule: Rule, policies: Arc<PolicySet>, clock: &Clock) -> Self {
-        let limiter = || Limiter::at_stamps_of(clock, policies.clone(), MEMORY, &settings());
-        let limiter = (rule != Rule::Exact).then(|| Arc::new(limiter()));
+    fn new(rule: Rule, policies: Arc<PolicySet>, memory: MemorySettings, clock: &Clock) -> Self {
+        let limiter = Limiter::at_stamps_of(clock, policies.clone(), memory, &settings());
         Self {
             rule,
-            limiter,
+            limiter: Arc::new(limiter),
+            memory,
+            requests: 0,
+            counters: 0,
             policies,
             tallies: HashMap::new(),
             verdicts: Verdicts::default(),
@@ -157,13 +179,34 @@ impl Run {
     }
 
     fn decide(&mut self, view: &RequestView<'_>, record: &Record) {
-        let decided = match self.limiter.clone() {
-            Some(limiter) => self.by_limiter(&limiter, view, record),
-            None => self.exactly(view, record),
-        };
-        for decided in &decided {
-            self.tally(decided.slot).count(decided, record.at);
+        for decided in self.decided(view, record) {
+            self.tally(decided.slot).count(&decided, record.at);
         }
+        self.requests += 1;
+        if self.requests.is_multiple_of(LOOK_EVERY) {
+            let counters = self.limiter.store_status().counters_here();
+            self.counters = self.counters.max(counters);
+        }
+    }
+
+    /// Whether a counter may be gone that was asked for when stamps went back by so much, or a log.
+    ///
+    /// An identifier's counters are in one part of the store, which forgets its own. So this asks whether a part has room for what
+    /// may be asked for in it, and errs to the safe side.
+    fn is_forgetful(&self, furthest: Duration) -> bool {
+        let room = self.memory.max_counters / PARTS;
+        let (mut counters, mut logs) = (0, false);
+        for (slot, tally) in &self.tallies {
+            let named = slot.of(&self.policies);
+            if named.algorithm.keeps_a_log() {
+                logs = true;
+                continue;
+            }
+            let windows = 2 + furthest.as_secs().div_ceil(named.limit.window().seconds());
+            let windows = usize::try_from(windows).unwrap_or(usize::MAX);
+            counters += in_one_part(tally.identifiers.len()).saturating_mul(windows);
+        }
+        (self.counters > room && counters > room) || (logs && self.counters > PARTS * room / 10 * 9)
     }
 
     fn tally(&mut self, slot: Slot) -> &mut Tally {
@@ -171,18 +214,11 @@ impl Run {
             tallies, policies, ..
         } = self;
         let tally = tallies.entry(slot);
-        tally.or_insert_with(|| {
-            let tiers = &policies.policies()[slot.policy].tiers;
-            Tally::new(tiers.limits(slot.tier)[slot.limit].limit)
-        })
+        tally.or_insert_with(|| Tally::new(slot.of(policies)))
     }
 
-    fn by_limiter(
-        &mut self,
-        limiter: &Arc<Limiter>,
-        view: &RequestView<'_>,
-        record: &Record,
-    ) -> SmallVec<[Decided; 4]> {
+    fn decided(&mut self, view: &RequestView<'_>, record: &Record) -> SmallVec<[Decided; 4]> {
+        let limiter = self.limiter.clone();
         let checked = limiter.check(view, Intent::Take).now_or_never();
         let mut verdict = checked.expect("a store in memory is not waited for");
         self.count(&verdict.outcome);
@@ -195,6 +231,7 @@ impl Run {
             },
             identifier: limit.identifier,
             cost: limit.decision.cost.units(),
+            estimate: limit.decision.estimate(),
             allowed: limit.decision.allowed,
             charged: self.stays_charged(limit.policy, limit.decision.charged, passes, record),
         };
@@ -205,63 +242,6 @@ impl Run {
             settled.expect("a store in memory is not waited for");
         }
         decided
-    }
-
-    /// By the same policies, each limit by its exact log.
-    fn exactly(&mut self, view: &RequestView<'_>, record: &Record) -> SmallVec<[Decided; 4]> {
-        let policies = self.policies.clone();
-        let asked = match policies.asked(view) {
-            Ok(asked) => asked,
-            Err(refusal) => {
-                self.count(&Outcome::Refused(refusal));
-                return SmallVec::new();
-            }
-        };
-        let is_enforced = |asked: &Asked| policies.policies()[asked.policy].mode == Mode::Enforce;
-        let (enforced, shadow): (Vec<Asked>, Vec<Asked>) = asked.into_iter().partition(is_enforced);
-        let mut all: SmallVec<[Decided; 4]> = SmallVec::new();
-        let (passes, group) = self.group(&enforced, record.at);
-        all.extend(group);
-        for asked in shadow {
-            all.extend(self.group(&[asked], record.at).1);
-        }
-        self.count(if passes {
-            &Outcome::Pass
-        } else {
-            &Outcome::Denied
-        });
-        for decided in &mut all {
-            let (policy, charged) = (decided.slot.policy, decided.charged);
-            decided.charged = self.stays_charged(policy, charged, passes, record);
-        }
-        all
-    }
-
-    /// All of these limits admit, and are charged, or none is.
-    fn group(&mut self, asked: &[Asked], now: Timestamp) -> (bool, SmallVec<[Decided; 4]>) {
-        let mut group: SmallVec<[Decided; 4]> = SmallVec::new();
-        for asked in asked {
-            for limit in 0..self.policies.limits(asked).len() {
-                let slot = Slot {
-                    policy: asked.policy,
-                    tier: asked.tier,
-                    limit,
-                };
-                let (identifier, cost) = (asked.identifier, asked.cost.units());
-                group.push(Decided {
-                    slot,
-                    identifier,
-                    cost,
-                    allowed: self.tally(slot).admits_exactly(identifier, cost, now),
-                    charged: false,
-                });
-            }
-        }
-        let admits = group.iter().all(|decided| decided.allowed);
-        group
-            .iter_mut()
-            .for_each(|decided| decided.charged = admits);
-        (admits, group)
     }
 
     /// Whether what a request was, or was not, charged when it was decided stays so once its status is known.
@@ -288,6 +268,12 @@ impl Run {
     }
 }
 
+/// How many of so many identifiers may be in one part of the store: chance gives some parts more than others.
+fn in_one_part(identifiers: usize) -> usize {
+    let share = identifiers / PARTS;
+    identifiers.min(share + 4 * share.isqrt() + 4)
+}
+
 /// No line is written, nothing is kept of single decisions, and no proxy shares a limit.
 fn settings() -> LimiterSettings {
     LimiterSettings {
@@ -302,11 +288,71 @@ fn settings() -> LimiterSettings {
     }
 }
 
-/// What a configured algorithm is compared with, beside the exact log.
-const COMPARED: [Algorithm; 2] = [Algorithm::SlidingWindowCounter, Algorithm::FixedWindow];
-
-/// Of each run: about 50 MB. Counters of the oldest windows go first, which only a request can miss whose stamp goes back
-/// as far.
+/// Of each run: about 50 MB, whatever the log is like. Counters of the oldest windows go first, which only a request can miss
+/// whose stamp goes back as far, or one among more identifiers than that. So a bound costs decisions that nobody sees,
+/// and a log of a year, whose counters of all windows were kept, would not fit any memory.
 const MEMORY: MemorySettings = MemorySettings {
     max_counters: 500_000,
 };
+
+/// Into so many parts, by identifiers, the store divides its memory.
+const PARTS: usize = 64;
+
+/// After so many requests it is looked how full memory is: that takes a lock for each part.
+const LOOK_EVERY: u64 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        policy::{IdentifierHasher, Policy},
+        replay::{Identifiers, Reading, Report, read},
+    };
+
+    const SMALL: MemorySettings = MemorySettings {
+        max_counters: 6_400,
+    };
+
+    /// Replays requests by who sent them and when, in seconds, with little memory.
+    fn forgetful(requests: impl Iterator<Item = (u64, u64)>) -> Vec<&'static str> {
+        let hasher = IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX);
+        let limit = "5/1m".parse().expect("a limit");
+        let policy = Policy::of_addresses("client_ip", &[limit]);
+        let set = Arc::new(PolicySet::new(vec![policy], hasher.clone()));
+        let rules = vec![(Rule::By(Algorithm::default()), set)];
+        let mut replay = Replay::within(SMALL, ClientRule::default(), rules);
+        let lines = requests.map(|(who, at)| {
+            let (high, low, hour, minute, second) = (who >> 8, who & 255, at / 3_600, at / 60 % 60, at % 60);
+            format!(
+                "10.0.{high}.{low} - - [01/Jan/2026:{hour:02}:{minute:02}:{second:02} +0000] \"GET / HTTP/1.1\" 200 1\n"
+            )
+        });
+        let (log, mut reading) = (lines.collect::<String>(), Reading::default());
+        let each = &mut |record: &Record| replay.decide(record);
+        read("a.log", log.as_bytes(), &mut reading, each).expect("in memory");
+        let identifiers = Identifiers {
+            hasher: &hasher,
+            show: true,
+        };
+        Report::new(&reading, &replay, identifiers).forgetful
+    }
+
+    #[test]
+    fn it_is_told_where_what_was_forgotten_may_have_been_asked_for_and_nowhere_else() {
+        let nobody: Vec<&str> = Vec::new();
+        let many = (0..8_000).map(|who| (who, 0));
+        assert_eq!(forgetful(many), ["sliding_window_counter"]);
+        let few = (0..4_000).map(|step| (step % 1_000, step / 1_000));
+        assert_eq!(forgetful(few), nobody, "all have room");
+        let onwards = (0..10_000).map(|step| (step % 50, 60 * (step / 50)));
+        assert_eq!(
+            forgetful(onwards.clone()),
+            nobody,
+            "what is forgotten is past"
+        );
+        let a_little = onwards.clone().chain([(1, 199 * 60 - 30)]);
+        assert_eq!(forgetful(a_little), nobody, "that is still there");
+        let far = onwards.chain([(1, 0)]);
+        assert_eq!(forgetful(far), ["sliding_window_counter"]);
+    }
+}

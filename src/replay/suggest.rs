@@ -38,6 +38,9 @@ pub struct Suggestion {
     /// How many units an identifier took in its busiest window, wherever that begins: so many identifiers of a
     /// hundred took no more.
     pub busiest: Busiest,
+    /// The same as a distribution, from the least busy to the busiest; for pictures.
+    #[serde(skip)]
+    pub peaks: Vec<Peaks>,
     /// The most units in one window, of all identifiers together.
     pub peak: u64,
     /// From the first that denies no more than half of the identifiers to the first that denies nothing.
@@ -57,6 +60,15 @@ pub struct Busiest {
     pub p999: u64,
     /// Of all.
     pub max: u64,
+}
+
+/// Identifiers whose busiest windows are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peaks {
+    /// They took so many units, or fewer but more than those before.
+    pub up_to: u64,
+    /// How many they are.
+    pub identifiers: usize,
 }
 
 /// A limit, and what it would have cost.
@@ -221,6 +233,7 @@ impl Asked {
             requests: self.requests,
             identifiers: self.identifiers.len(),
             busiest: Busiest::of(&peaks),
+            peaks: Peaks::of(&peaks),
             peak: peaks_of_all.0,
             candidates,
         }
@@ -267,6 +280,26 @@ impl Busiest {
             p999: of(999),
             max: of(1_000),
         }
+    }
+}
+
+impl Peaks {
+    /// Of peaks in ascending order, in steps of 1, 2 and 5.
+    fn of(peaks: &[u64]) -> Vec<Self> {
+        let steps = (0..18).flat_map(|power| [1, 2, 5].map(|step| step * 10_u64.pow(power)));
+        let (mut distribution, mut before) = (Vec::new(), 0);
+        for up_to in steps {
+            if before == peaks.len() {
+                break;
+            }
+            let within = peaks.partition_point(|peak| *peak <= up_to);
+            distribution.push(Self {
+                up_to,
+                identifiers: within - before,
+            });
+            before = within;
+        }
+        distribution
     }
 }
 

@@ -2,9 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::log::Log;
+use super::{
+    footprint::{Footprint, Held},
+    log::Log,
+    near::Near,
+};
 use crate::{
-    policy::Identifier,
+    policy::{Identifier, NamedLimit, PolicySet},
     ratelimit::{Limit, Timestamp},
 };
 
@@ -14,6 +18,8 @@ pub(super) struct Decided {
     pub slot: Slot,
     pub identifier: Identifier,
     pub cost: u64,
+    /// The units that were taken to be in use.
+    pub estimate: f64,
     /// By this limit; another may have denied the request all the same.
     pub allowed: bool,
     /// Whether it was charged, and stayed so.
@@ -28,6 +34,14 @@ pub(super) struct Slot {
     pub limit: usize,
 }
 
+impl Slot {
+    /// What is there.
+    pub fn of(self, policies: &PolicySet) -> &NamedLimit {
+        let tiers = &policies.policies()[self.policy].tiers;
+        &tiers.limits(self.tier)[self.limit]
+    }
+}
+
 /// What came of the decisions by one limit.
 #[derive(Debug)]
 pub(super) struct Tally {
@@ -38,6 +52,8 @@ pub(super) struct Tally {
     pub false_denials: u64,
     /// The most units above the quota in a window, wherever it begins.
     pub max_excess: u64,
+    pub footprint: Footprint,
+    pub near: Near,
     pub identifiers: HashMap<Identifier, Counted>,
     logs: HashMap<Identifier, Log>,
     /// How many entries the logs may have before they are swept.
@@ -51,12 +67,16 @@ pub(super) struct Tally {
 pub(super) struct Counted {
     pub requests: u64,
     pub denied: u64,
+    held: Held,
 }
 
 impl Tally {
-    pub fn new(limit: Limit) -> Self {
+    pub fn new(named: &NamedLimit) -> Self {
+        let limit = named.limit;
         Self {
             limit,
+            footprint: Footprint::new(named.algorithm, limit.window()),
+            near: Near::default(),
             requests: 0,
             denied: 0,
             false_allows: 0,
@@ -70,11 +90,6 @@ impl Tally {
         }
     }
 
-    /// Whether an exact log admits.
-    pub fn admits_exactly(&mut self, identifier: Identifier, cost: u64, now: Timestamp) -> bool {
-        self.units(identifier, now).saturating_add(cost) <= self.limit.quota()
-    }
-
     pub fn count(&mut self, decided: &Decided, now: Timestamp) {
         let Decided {
             identifier, cost, ..
@@ -86,7 +101,10 @@ impl Tally {
             counted.denied += 1;
             self.denied += 1;
         }
-        match (decided.allowed, self.admits_exactly(identifier, cost, now)) {
+        let (exact, quota) = (self.units(identifier, now), self.limit.quota());
+        self.near.add(exact, decided.estimate, quota);
+        let fits = exact.saturating_add(cost) <= quota;
+        match (decided.allowed, fits) {
             (true, false) => self.false_allows += 1,
             (false, true) => self.false_denials += 1,
             (true, true) | (false, false) => {}
@@ -101,6 +119,7 @@ impl Tally {
         counted.filter(|counted| counted.denied > 0).count()
     }
 
+    /// How many count at this time.
     fn units(&mut self, identifier: Identifier, now: Timestamp) -> u64 {
         let window = self.limit.window();
         let Some(log) = self.logs.get_mut(&identifier) else {
@@ -123,6 +142,9 @@ impl Tally {
         let excess = peak.saturating_sub(self.limit.quota());
         self.max_excess = self.max_excess.max(excess);
         self.newest = self.newest.max(now);
+        let units = log.units(now, window.length());
+        let counted = self.identifiers.entry(identifier).or_default();
+        self.footprint.charged(&mut counted.held, now, units);
         if self.entries > self.sweep_at {
             self.sweep();
         }

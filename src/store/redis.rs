@@ -244,12 +244,7 @@ impl RedisStore {
                 At::Now => route.server.guess(sent),
                 At::Stamp(stamp) => stamp,
             };
-            let class = Class {
-                at,
-                slot,
-                asking,
-                logs: groups.clone().flatten().any(script::has_a_log),
-            };
+            let class = Class { at, slot, asking };
             let part = script::write_part(&self.namespace, groups.clone(), guess, class, until);
             match route.server.batcher.ask(part).await {
                 Ok((now, answers)) => return Ok((route.server, now, answers)),

@@ -86,10 +86,24 @@ pub(super) fn report(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     } else if report.logs.requests > 0 {
         writeln!(out, "\nno limit was asked about any of them")?;
     }
+    if let Some(warning) = forgetful(report) {
+        writeln!(out, "{warning}")?;
+    }
     for limit in &report.limits {
         one_limit(limit, report.in_force, out)?;
     }
     Ok(())
+}
+
+/// What is to be known where memory was short.
+pub(super) fn forgetful(report: &Report) -> Option<String> {
+    let rules = report.forgetful.join(" and ");
+    (!rules.is_empty()).then(|| {
+        format!(
+            "memory was full: what was counted first is forgotten, so decisions by {rules} may differ from a proxy's\n  \
+             hint: replay a shorter log, or one in the order of time"
+        )
+    })
 }
 
 fn one_limit(limit: &LimitReport, in_force: &str, out: &mut dyn Write) -> io::Result<()> {
@@ -109,11 +123,28 @@ fn one_limit(limit: &LimitReport, in_force: &str, out: &mut dyn Write) -> io::Re
         out,
         "asked about {requests} requests ({share}) of {identifiers} identifiers"
     )?;
+    columns(&rules(limit, in_force), out)?;
+    for (name, did) in &limit.algorithms {
+        if let Some(largest) = did.beyond_max_quota {
+            writeln!(
+                out,
+                "  no configuration takes {name} above {largest} units: its row tells what would be exact"
+            )?;
+        }
+    }
+    if limit.worst.is_empty() {
+        return Ok(());
+    }
+    columns(&worst(limit), out)
+}
+
+/// What the limit did by each rule, the one in force first, below what the columns are.
+pub(super) fn rules(limit: &LimitReport, in_force: &str) -> Vec<Vec<String>> {
     let mut rows = vec![RULES.map(str::to_owned).to_vec()];
     let mut rules: Vec<_> = limit.algorithms.iter().collect();
     rules.sort_by_key(|(name, _)| **name != in_force);
-    for (name, did) in rules {
-        rows.push(vec![
+    rows.extend(rules.into_iter().map(|(name, did)| {
+        vec![
             (*name).to_owned(),
             did.denied.to_string(),
             percent(did.denied_share),
@@ -121,21 +152,23 @@ fn one_limit(limit: &LimitReport, in_force: &str, out: &mut dyn Write) -> io::Re
             did.false_allows.to_string(),
             did.false_denials.to_string(),
             did.max_excess.to_string(),
-        ]);
-    }
-    columns(&rows, out)?;
-    if limit.worst.is_empty() {
-        return Ok(());
-    }
+            bytes(did.redis_bytes),
+        ]
+    }));
+    rows
+}
+
+/// Whom the limit denied most, below what the columns are.
+pub(super) fn worst(limit: &LimitReport) -> Vec<Vec<String>> {
     let mut rows = vec![WORST.map(str::to_owned).to_vec()];
     rows.extend(limit.worst.iter().map(|worst| {
         let (denied, requests) = (worst.denied.to_string(), worst.requests.to_string());
         vec![worst.identifier.clone(), denied, requests]
     }));
-    columns(&rows, out)
+    rows
 }
 
-const RULES: [&str; 7] = [
+const RULES: [&str; 8] = [
     "by",
     "denied",
     "share",
@@ -143,6 +176,7 @@ const RULES: [&str; 7] = [
     "false allows",
     "false denials",
     "largest excess",
+    "in Redis",
 ];
 
 const WORST: [&str; 3] = ["most denied", "denied", "of requests"];
@@ -233,8 +267,25 @@ fn columns(rows: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// As closely as it is known.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "three digits are more than is known"
+)]
+fn bytes(bytes: u64) -> String {
+    let (mut size, mut units) = (bytes as f64, ["B", "KB", "MB", "GB"].iter().peekable());
+    while let Some(unit) = units.next() {
+        if size < 1_000.0 || units.peek().is_none() {
+            let digits = usize::from(size < 10.0 && *unit != "B");
+            return format!("{size:.digits$} {unit}");
+        }
+        size /= 1_000.0;
+    }
+    unreachable!("the last unit takes what is left")
+}
+
 /// Neither all nor nothing where it is only nearly so.
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 0.1 {
         return "< 0.1 %".to_owned();
@@ -245,7 +296,8 @@ fn percent(share: f64) -> String {
     format!("{percent:.1} %")
 }
 
-fn moment(millis: u64) -> String {
+/// As text, in UTC.
+pub(super) fn moment(millis: u64) -> String {
     let millis = i64::try_from(millis).unwrap_or(i64::MAX);
     jiff::Timestamp::from_millisecond(millis).map_or_else(|_| "?".to_owned(), |at| at.to_string())
 }

@@ -29,6 +29,9 @@ pub fn of(
             warnings.extend(too_large_to_audit(policy));
         }
     }
+    if audited && !policies.is_empty() && policies.iter().all(is_exact) {
+        warnings.push(NOTHING_TO_AUDIT.to_owned());
+    }
     let ceilings: Vec<_> = policies
         .iter()
         .filter(|policy| is_ceiling(policy))
@@ -127,6 +130,12 @@ fn too_large_to_audit(policy: &Policy) -> Option<String> {
     })
 }
 
+/// Whether all its limits are decided by what an audit compares with.
+fn is_exact(policy: &Policy) -> bool {
+    let mut limits = policy.tiers.all().iter().flat_map(|tier| &tier.limits);
+    limits.all(|named| named.algorithm.keeps_a_log())
+}
+
 /// Whether no client gets past it by changing what it sends.
 fn is_ceiling(policy: &Policy) -> bool {
     policy.mode == Mode::Enforce
@@ -202,6 +211,9 @@ const ALL_BLOCKED: &str =
 
 const LINES_OF_PINGORA: &str = "log.level: lines of pingora have no bound and hold whole heads of requests, API keys and tokens \
                                 among them; leave it out where others read the log";
+
+const NOTHING_TO_AUDIT: &str = "audit.sample: nothing is compared, since every policy decides by sliding_log, which is what \
+                                others are compared with";
 
 const FIXED_KEY: &str = "identity.secret is not set: a fixed key is used, so whoever reads Redis can \
      guess API keys offline; set the same secret on every proxy that shares the Redis";

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Arg, Cmd, Value};
+use redis::Value;
 use tokio::{
     select,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
@@ -20,13 +20,9 @@ use tokio::{
 
 use super::{
     connection::{Connection, Exchange},
-    script::{self, Answer, Answers, Class, Part, Script},
+    script::{self, Answer, Answers, Class, Part, Script, Terms},
 };
-use crate::{
-    clock,
-    ratelimit::Timestamp,
-    store::{At, StoreError},
-};
+use crate::{clock, ratelimit::Timestamp, store::StoreError};
 
 /// Where requests hand in their groups. Dropping it ends the driver.
 #[derive(Debug)]
@@ -128,7 +124,9 @@ async fn call(
         .map(|waiting| (waiting.part, waiting.whom))
         .unzip();
     let exchange = connection.exchange(class.asking);
-    let mut sent = pin!(exchange.run(script, |command| write(command, class, &parts)));
+    let mut sent = pin!(exchange.run(script, |command| script::write_take(
+        command, class.at, &parts
+    )));
     let reply = match timeout(budget, &mut sent).await {
         Ok(reply) => reply,
         Err(_) => {
@@ -140,8 +138,13 @@ async fn call(
             }
         }
     };
-    let reply =
-        reply.and_then(|reply| script::read_take(reply, parts.iter().map(|part| &part.shape)));
+    let reply = reply.and_then(|reply| {
+        let requests = parts.iter();
+        script::read_take(
+            reply,
+            requests.map(|part| part.groups.iter().map(Terms::len)),
+        )
+    });
     match reply {
         Ok((now, answers)) => {
             for (whom, answers) in waiting.into_iter().zip(answers) {
@@ -181,29 +184,6 @@ fn heed(exchange: &Exchange<'_>, answers: &[Answer]) {
             exchange.heed(text);
         }
     }
-}
-
-fn write(command: &mut Cmd, class: Class, parts: &[Part]) {
-    let keys = parts.iter().map(|part| words(&part.keys).count());
-    command.arg(keys.sum::<usize>());
-    for word in parts.iter().flat_map(|part| words(&part.keys)) {
-        command.arg(word);
-    }
-    match class.at {
-        At::Stamp(stamp) => command.arg(stamp.as_millis()),
-        At::Now => command.arg(""),
-    };
-    command.arg(script::logs(class.logs));
-    for word in parts.iter().flat_map(|part| words(&part.arguments)) {
-        command.arg(word);
-    }
-}
-
-fn words(command: &Cmd) -> impl Iterator<Item = &[u8]> {
-    command.args_iter().map(|word| match word {
-        Arg::Simple(bytes) => bytes,
-        _ => unreachable!("only bytes were written"),
-    })
 }
 
 /// The most requests that wait for the store, in the queue or for an answer; one more goes by its

@@ -5,7 +5,7 @@ mod reply;
 
 use std::fmt;
 
-use redis::{Cmd, RedisWrite};
+use redis::{Arg, Cmd, RedisWrite};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -13,7 +13,7 @@ pub(super) use reply::{Answer, Answers, Counted, Logged, read_give_back, read_ta
 
 use super::{cluster::Slot, key::Names};
 use crate::{
-    ratelimit::{Algorithm, Timestamp},
+    ratelimit::{Algorithm, Cost, Limit, Timestamp},
     store::{Action, At, Demand, GiveBack, Group},
 };
 
@@ -87,10 +87,10 @@ pub(super) struct Part {
     pub class: Class,
     /// The KEYS, without a command.
     pub keys: Cmd,
-    /// The ARGV after the time, without a command.
-    pub arguments: Cmd,
-    /// How many demands each group has.
-    pub shape: Shape,
+    /// What each demand is counted in.
+    pub kinds: Kinds,
+    /// What is asked about the keys.
+    pub groups: SmallVec<[Terms; 1]>,
     /// Until when it may be sent.
     pub until: Instant,
 }
@@ -104,15 +104,39 @@ pub(super) struct Class {
     pub slot: Option<Slot>,
     /// Whether it is sent behind `ASKING`: the slot is still being moved to this server.
     pub asking: bool,
-    /// Whether it has a log: only then the script makes what logs need.
-    pub logs: bool,
 }
 
-/// How many demands each group of a request has.
-pub(super) type Shape = SmallVec<[usize; 2]>;
+/// What the demands of a request are counted in, group after group.
+pub(super) type Kinds = SmallVec<[Kind; 4]>;
 
-/// The groups of one request as keys, arguments and shape of a call of [`Script::take`]. `guess` is when
-/// the script is thought to run.
+/// What is asked about the keys of a group, demand by demand.
+pub(super) type Terms = SmallVec<[Term; 1]>;
+
+/// What is asked about the keys of a demand: for most requests of a moment it is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Term {
+    algorithm: Algorithm,
+    action: Action,
+    limit: Limit,
+    cost: Cost,
+    /// Of the window that the keys are made with.
+    number: u64,
+}
+
+impl Term {
+    fn write(&self, command: &mut Cmd) {
+        let window = self.limit.window();
+        command
+            .arg(self.algorithm.name())
+            .arg(action(self.action))
+            .arg(self.limit.quota())
+            .arg(window.seconds())
+            .arg(self.cost.units())
+            .arg(self.number);
+    }
+}
+
+/// The groups of one request as a part of a call of [`Script::take`]. `guess` is when the script is thought to run.
 pub(super) fn write_part<'g, 'd: 'g>(
     namespace: &str,
     groups: impl Iterator<Item = &'g Group<'d>>,
@@ -120,11 +144,9 @@ pub(super) fn write_part<'g, 'd: 'g>(
     class: Class,
     until: Instant,
 ) -> Part {
-    let (mut keys, mut arguments) = (Cmd::with_capacity(4, 160), Cmd::with_capacity(16, 160));
-    let mut shape = Shape::new();
-    for group in groups {
-        arguments.arg(group.len());
-        for demand in group {
+    let (mut keys, mut kinds) = (Cmd::with_capacity(4, 160), Kinds::new());
+    let groups = groups.map(|group| {
+        let terms = group.iter().map(|demand| {
             let number = demand.limit.window().position(guess).number;
             let (mut names, kind) = (Names::new(namespace, demand), Kind::of(demand));
             if kind == Kind::Log {
@@ -136,36 +158,75 @@ pub(super) fn write_part<'g, 'd: 'g>(
             if kind == Kind::Audited {
                 keys.write_arg(names.audit());
             }
-            arguments
-                .arg(demand.algorithm.name())
-                .arg(action(demand.action))
-                .arg(demand.limit.quota())
-                .arg(demand.limit.window().seconds())
-                .arg(demand.cost.units())
-                .arg(number);
-            if class.logs {
-                arguments.arg(kind.name());
+            kinds.push(kind);
+            Term {
+                algorithm: demand.algorithm,
+                action: demand.action,
+                limit: demand.limit,
+                cost: demand.cost,
+                number,
             }
-        }
-        shape.push(group.len());
-    }
+        });
+        terms.collect()
+    });
+    let groups = groups.collect();
     Part {
         class,
         keys,
-        arguments,
-        shape,
+        kinds,
+        groups,
         until,
     }
 }
 
-/// Says it of a whole call.
-pub(super) const fn logs(logs: bool) -> &'static str {
-    if logs { "logs" } else { "" }
+/// Writes the KEYS and ARGV of one call for all of these.
+pub(super) fn write_take(command: &mut Cmd, at: At, parts: &[Part]) {
+    let keys = parts.iter().map(|part| words(&part.keys).count());
+    command.arg(keys.sum::<usize>());
+    for word in parts.iter().flat_map(|part| words(&part.keys)) {
+        command.arg(word);
+    }
+    match at {
+        At::Stamp(stamp) => command.arg(stamp.as_millis()),
+        At::Now => command.arg(""),
+    };
+    command.arg(&kinds(parts)[..]);
+    let mut before = None;
+    for terms in parts.iter().flat_map(|part| &part.groups) {
+        if before == Some(terms) {
+            command.arg(SAME);
+        } else {
+            command.arg(terms.len());
+            for term in terms {
+                term.write(command);
+            }
+        }
+        before = Some(terms);
+    }
 }
+
+/// Says it of a whole call: nothing where no demand has a log, and the script makes nothing that logs need.
+fn kinds(parts: &[Part]) -> SmallVec<[u8; 64]> {
+    let kinds = parts.iter().flat_map(|part| &part.kinds);
+    if kinds.clone().all(|kind| *kind == Kind::Counters) {
+        return SmallVec::new();
+    }
+    kinds.map(|kind| kind.letter()).collect()
+}
+
+fn words(command: &Cmd) -> impl Iterator<Item = &[u8]> {
+    command.args_iter().map(|word| match word {
+        Arg::Simple(bytes) => bytes,
+        _ => unreachable!("only bytes were written"),
+    })
+}
+
+/// In the place of a group's demands: they are those of the group before, about other keys.
+const SAME: &str = "=";
 
 /// What a demand is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Counters,
     /// Counters, with a log beside them that decides nothing.
     Audited,
@@ -182,18 +243,13 @@ impl Kind {
         }
     }
 
-    const fn name(self) -> &'static str {
+    const fn letter(self) -> u8 {
         match self {
-            Self::Counters => "",
-            Self::Audited => "audit",
-            Self::Log => "log",
+            Self::Counters => b'c',
+            Self::Audited => b'a',
+            Self::Log => b'l',
         }
     }
-}
-
-/// Whether a demand has a log.
-pub(super) fn has_a_log(demand: &Demand<'_>) -> bool {
-    Kind::of(demand) != Kind::Counters
 }
 
 const fn action(action: Action) -> &'static str {
@@ -222,7 +278,7 @@ pub(super) fn write_give_back(command: &mut Cmd, namespace: &str, charged: &[Giv
     }
     for GiveBack { demand, charged_at } in charged {
         command
-            .arg(Kind::of(demand).name())
+            .arg(&[Kind::of(demand).letter()])
             .arg(demand.cost.units())
             .arg(demand.limit.window().moment_of(*charged_at));
     }
@@ -294,23 +350,33 @@ mod tests {
             at: At::Now,
             slot: None,
             asking: false,
-            logs: true,
         };
         let until = Instant::from_std(crate::clock::instant());
-        let part = write_part("ns", groups.iter(), now, class, until);
+        let part = |groups: &[Group<'_>]| write_part("ns", groups.iter(), now, class, until);
+        let written = |parts: &[Part]| {
+            let mut command = Cmd::new();
+            write_take(&mut command, At::Now, parts);
+            words(&command).join(" ")
+        };
         assert_eq!(
-            words(&part.keys).join(" "),
-            "rl:{ns:p:unix}:60:2880 rl:{ns:p:unix}:60:2879 rl:{ns:p:unix}:3600:48 \
+            written(&[part(&groups)]),
+            "8 rl:{ns:p:unix}:60:2880 rl:{ns:p:unix}:60:2879 rl:{ns:p:unix}:3600:48 \
              rl:{ns:p:unix}:3600:47 rl:{ns:p:unix}:60:exact rl:{ns:p:unix}:172800:1 rl:{ns:p:unix}:172800:0 \
-             rl:{ns:p:unix}:172800:log"
+             rl:{ns:p:unix}:172800:log  ccla \
+             2 sliding_window_counter take 5 60 3 2880 sliding_window_counter peek 9 3600 3 48 \
+             1 sliding_log take 8 60 3 2880 \
+             1 sliding_window_counter charge 7 172800 3 1"
         );
+        let one = "rl:{ns:p:unix}:60:2880 rl:{ns:p:unix}:60:2879";
+        let terms = "1 sliding_window_counter take 5 60 3 2880";
+        let alone: Group<'_> = [minute].into_iter().collect();
+        let other: Group<'_> = [audited(minute)].into_iter().collect();
+        let parts = [&alone, &alone, &other].map(|group| part(std::slice::from_ref(group)));
+        assert_eq!(written(&parts[..1]), format!("2 {one}   {terms}"));
         assert_eq!(
-            words(&part.arguments).join(" "),
-            "2 sliding_window_counter take 5 60 3 2880  sliding_window_counter peek 9 3600 3 48  \
-             1 sliding_log take 8 60 3 2880 log \
-             1 sliding_window_counter charge 7 172800 3 1 audit"
+            written(&parts),
+            format!("7 {one} {one} {one} rl:{{ns:p:unix}}:60:log  cca {terms} = =")
         );
-        assert_eq!(part.shape[..], [2, 1, 1]);
     }
 
     #[test]
@@ -332,8 +398,8 @@ mod tests {
         write_give_back(&mut command, "ns", &[one, other, third]);
         assert_eq!(
             words(&command)[2..].join(" "),
-            "4 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:log rl:{ns:p:unix}:60:exact  \
-             3 420001 audit 3 420001 log 3 420001"
+            "4 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:7 rl:{ns:p:unix}:60:log rl:{ns:p:unix}:60:exact \
+             c 3 420001 a 3 420001 l 3 420001"
         );
     }
 }

@@ -3,7 +3,6 @@
 use redis::Value;
 use smallvec::SmallVec;
 
-use super::Shape;
 use crate::{
     ratelimit::{Counts, Leaving, Timestamp},
     store::StoreError,
@@ -52,26 +51,26 @@ pub(in crate::store::redis) enum Logged {
     Failed(String),
 }
 
-/// Reads the reply of [`super::Script::take`] to requests of these shapes: the store's time, and for each
-/// request an answer per group.
+/// Reads the reply of [`super::Script::take`] to requests whose groups have so many demands each: the store's time,
+/// and for each request an answer per group.
 ///
 /// # Errors
 /// [`StoreError::Reply`] if it has no time. What else is not understood concerns the group where that
 /// happens, and those after it.
-pub(in crate::store::redis) fn read_take<'s>(
+pub(in crate::store::redis) fn read_take(
     reply: Value,
-    shapes: impl Iterator<Item = &'s Shape>,
+    requests: impl Iterator<Item = impl Iterator<Item = usize>>,
 ) -> Result<(Timestamp, Vec<Answers>), StoreError> {
     let Value::Array(elements) = reply else {
         return Err(not_understood("not an array", Some(&reply)));
     };
     let mut elements = elements.iter();
     let now = Timestamp::from_millis(next_number(&mut elements)?);
-    let answers = shapes
-        .map(|shape| {
+    let answers = requests
+        .map(|groups| {
             let answer =
                 |demands| read_group(&mut elements, demands).unwrap_or_else(Answer::Failed);
-            shape.iter().copied().map(answer).collect()
+            groups.map(answer).collect()
         })
         .collect();
     Ok((now, answers))
@@ -222,8 +221,8 @@ mod tests {
 
     /// Two requests with a group of one demand each.
     fn read(elements: Vec<Value>) -> Result<Vec<Answer>, StoreError> {
-        let shape: Shape = [1].into_iter().collect();
-        let (_, answers) = read_take(Array(elements), [&shape, &shape].into_iter())?;
+        let requests = [[1], [1]].map(<[usize; 1]>::into_iter);
+        let (_, answers) = read_take(Array(elements), requests.into_iter())?;
         Ok(answers.into_iter().flatten().collect())
     }
 
@@ -286,7 +285,7 @@ mod tests {
             assert!(matches!(read(elements), Err(StoreError::Reply(_))));
         }
         assert!(matches!(
-            read_take(Nil, std::iter::empty()),
+            read_take(Nil, std::iter::empty::<std::iter::Empty<usize>>()),
             Err(StoreError::Reply(_))
         ));
         let whole = [9, 1, 1, 2, 3, 1, 1, 2, 3].map(Int);
