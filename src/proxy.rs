@@ -64,9 +64,6 @@ pub struct Gateway {
 /// What a client's requests may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestBounds {
-    /// How long a connection without a request is kept. Default 75 s, longer than most clients and load balancers keep
-    /// theirs, so that it is they who close.
-    pub idle_timeout: Duration,
     /// Between two reads of a request's body, and for one write of a response. Default 60 s.
     pub body_timeout: Duration,
     /// The most of a head, in bytes: target, names and values. Default 64 KiB.

@@ -27,15 +27,11 @@ pub(super) fn client(session: &Session, rule: &ClientRule) -> (Client, bool) {
     (client, rule.trusts(peer))
 }
 
-/// Bounds how long the client may take, and how long its connection is kept.
-///
-/// Pingora keeps an HTTP/1.1 connection for ever, so the time is set anew; where it would close the
-/// connection (HTTP/1.0, `Connection: close`, ambiguous framing) it is left to.
+/// Bounds how long the client may take, and lets its connection go where it is not to be kept. How long it is, `server`
+/// sees to: Pingora would set a timer for each request.
 pub(super) fn bound_waiting(session: &mut Session, bounds: &RequestBounds, keep_connections: bool) {
     if !keep_connections {
         session.set_keepalive(None);
-    } else if session.get_keepalive().is_some() {
-        session.set_keepalive(Some(bounds.idle_timeout.as_secs()));
     }
     if session.req_header().version < Version::HTTP_11 {
         // It knows no answer before the answer (RFC 9110, 10.1.1 and 15.2).
