@@ -6,6 +6,7 @@ pub mod forward;
 mod request;
 mod request_id;
 pub mod response;
+mod text;
 pub mod upstream;
 
 use std::{

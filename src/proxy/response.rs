@@ -20,7 +20,10 @@ use pingora::http::ResponseHeader;
 use serde::Serialize;
 
 pub use self::cors::Cors;
-use super::request_id::{RequestId, X_REQUEST_ID};
+use super::{
+    request_id::{RequestId, X_REQUEST_ID},
+    text::Text,
+};
 use crate::{
     limiter::{LimitDecision, Outcome, Verdict},
     policy::{IdentifierSource, Mode, NamedLimit, PolicySet, Refusal},
@@ -494,8 +497,7 @@ fn policy_list(members: Vec<u8>) -> Option<HeaderValue> {
 }
 
 /// `"per-client";r=50;t=30`: RateLimit; `t` is when one more unit than now is available.
-fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> String {
-    let remaining = limit.decision.remaining();
+fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> HeaderValue {
     let told = if limit.decision.allowed {
         limit.decision.next_unit()
     } else {
@@ -504,14 +506,14 @@ fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> String
             Some(Wait::Never) | None => None,
         }
     };
-    match told {
-        Some(wait) => format!(
-            "\"{}\";r={remaining};t={}",
-            named.name,
-            whole_seconds(wait.saturating_sub(passed)).max(1)
-        ),
-        None => format!("\"{}\";r={remaining}", named.name),
+    let mut text = Text::default();
+    text.word("\"").word(&named.name).word("\"");
+    text.word(";r=").number(limit.decision.remaining());
+    if let Some(wait) = told {
+        let seconds = whole_seconds(wait.saturating_sub(passed)).max(1);
+        text.word(";t=").number(seconds);
     }
+    text.value()
 }
 
 /// Which of the headers that we send a page may read (Fetch Standard, 3.3.4).
