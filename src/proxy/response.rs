@@ -21,7 +21,7 @@ use serde::Serialize;
 
 pub use self::cors::Cors;
 use super::{
-    request_id::{RequestId, X_REQUEST_ID},
+    request_id::{ID, RequestId, X_REQUEST_ID},
     text::Text,
 };
 use crate::{
@@ -138,7 +138,7 @@ impl Responder {
         head: &mut ResponseHeader,
     ) -> pingora::Result<()> {
         if let Some(id) = asked.id
-            && !head.headers.contains_key(X_REQUEST_ID)
+            && !head.headers.contains_key(&ID)
         {
             head.insert_header(X_REQUEST_ID, id.value())?;
         }
