@@ -18,6 +18,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use pingora::http::ResponseHeader;
 use serde::Serialize;
+use smallvec::SmallVec;
 
 pub use self::cors::Cors;
 use super::{
@@ -240,9 +241,9 @@ impl Responder {
     ) -> (ResponseHeader, Bytes) {
         let grpc = is_grpc(asked.head).then(|| problem.grpc());
         let (content_type, body) = match self.settings.error_body {
-            _ if grpc.is_some() => ("application/grpc", String::new()),
+            _ if grpc.is_some() => ("application/grpc", Vec::new()),
             ErrorBody::ProblemJson => ("application/problem+json", problem.json(asked.id)),
-            ErrorBody::Text => ("text/plain; charset=utf-8", problem.text(asked.id)),
+            ErrorBody::Text => ("text/plain; charset=utf-8", problem.text(asked.id).into()),
         };
         let status = grpc.map_or(problem.status, |(status, _, _)| status);
         let head = self.head(asked, status, content_type, body.len(), |head| {
@@ -312,7 +313,7 @@ struct Problem<'a> {
     status: StatusCode,
     kind: &'static str,
     title: &'static str,
-    violated: Vec<&'a str>,
+    violated: SmallVec<[&'a str; 2]>,
     retry_after: Option<u64>,
     detail: Option<String>,
     challenge: Option<String>,
@@ -324,7 +325,7 @@ impl<'a> Problem<'a> {
             status,
             kind,
             title,
-            violated: Vec::new(),
+            violated: SmallVec::new(),
             retry_after: None,
             detail: None,
             challenge: None,
@@ -406,7 +407,7 @@ impl<'a> Problem<'a> {
     }
 
     /// As RFC 9457 has it.
-    fn json(&self, id: Option<&RequestId>) -> String {
+    fn json(&self, id: Option<&RequestId>) -> Vec<u8> {
         let details = ProblemDetails {
             kind: self.kind,
             title: self.title,
@@ -415,7 +416,9 @@ impl<'a> Problem<'a> {
             violated: &self.violated,
             id: id.map(RequestId::as_str),
         };
-        serde_json::to_string(&details).expect("words and a number")
+        let mut json = Vec::with_capacity(USUAL_BODY);
+        serde_json::to_writer(&mut json, &details).expect("words and a number");
+        json
     }
 
     fn text(&self, id: Option<&RequestId>) -> String {
@@ -564,6 +567,9 @@ const GRPC_UNAUTHENTICATED: u64 = 16;
 
 /// Bytes of a name, a quota and a window; longer ones cost a second allocation.
 const USUAL_MEMBER: usize = 48;
+
+/// Bytes of a body; longer ones cost a second allocation.
+const USUAL_BODY: usize = 256;
 
 /// A longer RateLimit-Policy is left out, as the draft allows: many clients refuse heads above 8 KiB.
 const LONGEST_POLICY_LIST: usize = 4096;
