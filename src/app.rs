@@ -258,7 +258,7 @@ fn start_workers(
     let start = |worker: Worker| {
         let listeners = listeners.iter().map(Listener::try_clone);
         let mut proxy = http_proxy(&conf, gateway.clone());
-        proxy.server_options = Some(server_options(&gateway.bounds));
+        proxy.server_options = Some(server_options(&gateway.bounds, &guests.bounds));
         proxy.h2_options = Some(h2_options(&guests.bounds));
         let listeners = listeners.collect::<Result<_, _>>()?;
         Ok(worker.start(listeners, proxy, guests.clone(), closing.clone())?)
@@ -442,10 +442,10 @@ async fn any_ended(workers: &mut [RunningWorker]) {
 }
 
 /// What Pingora's server of HTTP is told about connections.
-fn server_options(bounds: &RequestBounds) -> HttpServerOptions {
+fn server_options(requests: &RequestBounds, bounds: &Bounds) -> HttpServerOptions {
     let mut options = HttpServerOptions::default();
     // It is how often a connection is used again.
-    options.keepalive_request_limit = Some(bounds.requests_per_connection - 1);
+    options.keepalive_request_limit = Some(requests.requests_per_connection - 1);
     options.h2_idle_timeout = Some(bounds.idle_timeout);
     options
 }

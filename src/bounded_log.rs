@@ -48,7 +48,12 @@ impl BoundedLog {
 
     /// Whether there is a line to be had, which is then taken.
     fn grant(&self) -> bool {
-        let second = self.clock.now().as_seconds() & LOWER_HALF;
+        self.grant_in(self.clock.now().as_seconds())
+    }
+
+    /// The same in this second, which is now.
+    fn grant_in(&self, second: u64) -> bool {
+        let second = second & LOWER_HALF;
         let next = |state: u64| {
             let lines = if state >> 32 == second {
                 state & LOWER_HALF

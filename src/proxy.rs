@@ -6,6 +6,7 @@ pub mod forward;
 mod request;
 mod request_id;
 pub mod response;
+mod text;
 pub mod upstream;
 
 use std::{
@@ -21,6 +22,7 @@ use pingora::{
     Error, ErrorSource,
     ErrorType::{self, HTTPStatus},
     http::{RequestHeader, ResponseHeader},
+    modules::http::HttpModules,
     upstreams::peer::HttpPeer,
 };
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
@@ -63,9 +65,6 @@ pub struct Gateway {
 /// What a client's requests may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestBounds {
-    /// How long a connection without a request is kept. Default 75 s, longer than most clients and load balancers keep
-    /// theirs, so that it is they who close.
-    pub idle_timeout: Duration,
     /// Between two reads of a request's body, and for one write of a response. Default 60 s.
     pub body_timeout: Duration,
     /// The most of a head, in bytes: target, names and values. Default 64 KiB.
@@ -146,6 +145,9 @@ struct Way {
 #[async_trait]
 impl ProxyHttp for Gateway {
     type CTX = Box<RequestState>;
+
+    /// None. Pingora's own would compress, and is off: it is made, asked and dropped with each request all the same.
+    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
 
     fn new_ctx(&self) -> Self::CTX {
         Box::new(RequestState {

@@ -281,6 +281,29 @@ async fn a_connection_ends_after_so_many_requests_and_when_it_is_idle_for_so_lon
     assert_eq!(idle.rest(), "", "it is closed, and not kept for ever");
 }
 
+/// Its time begins anew with each answer; it has one, too, before it has asked at all.
+#[tokio::test]
+async fn a_connection_is_kept_however_long_while_it_is_never_idle_for_so_long() {
+    let (app, _upstream) = start("idle_timeout: 1s");
+    let mut kept = Wire::open(app.proxy);
+    // The first ends when a timer that began with the connection would have gone off, the second when one would that
+    // was set anew.
+    for asks in [false, true] {
+        let mut idle = Wire::open(app.proxy);
+        if asks {
+            assert!(idle.send(REQUEST).response().starts_with("HTTP/1.1 200"));
+        }
+        let end = tokio::task::spawn_blocking(move || idle.rest());
+        while !end.is_finished() {
+            assert!(kept.send(REQUEST).response().starts_with("HTTP/1.1 200"));
+            // Within the quota.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(end.await.expect("it is closed"), "");
+    }
+    assert!(kept.send(REQUEST).response().starts_with("HTTP/1.1 200"));
+}
+
 #[tokio::test]
 async fn what_does_not_get_as_far_as_http_is_counted() {
     let listen = "{address: \"127.0.0.1:0\", proxy_protocol: {from: [127.0.0.1]}}";

@@ -15,6 +15,12 @@ pub trait Event: Clone {
     /// Whether a line about one says what a line about the other would.
     fn is_like(&self, other: &Self) -> bool;
 
+    /// The same of events that are alike, and mostly another of others: by it they are found among many. Where there are
+    /// never many, one for all will do.
+    fn mark(&self) -> u64 {
+        0
+    }
+
     /// Writes a line about it.
     fn tell(&self, kept_back: KeptBack);
 
@@ -55,11 +61,18 @@ pub struct Kind<E> {
     pub last: E,
     /// How many have come, as far as they are remembered.
     pub times: u64,
-    /// Goes up from event to event.
-    at: u64,
     /// The second in which it was last told, and how many have come since.
     told: Option<u64>,
     more: u64,
+}
+
+/// What a kind is found by, apart from it: all of them are looked through at every event.
+#[derive(Clone, Copy, Debug)]
+struct Label {
+    /// See [`Event::mark`].
+    mark: u64,
+    /// When it came last: goes up from event to event.
+    at: u64,
     /// The place of its topic.
     topic: usize,
 }
@@ -67,6 +80,8 @@ pub struct Kind<E> {
 #[derive(Debug)]
 struct Recent<E> {
     kinds: Vec<Kind<E>>,
+    /// Of each kind, in the same place.
+    labels: Vec<Label>,
     topics: Vec<Topic>,
     /// Where the last event stands: the next is often like it.
     last: usize,
@@ -94,6 +109,7 @@ impl<E: Event> FoldedLog<E> {
             clock,
             recent: Mutex::new(Recent {
                 kinds: Vec::new(),
+                labels: Vec::new(),
                 topics: Vec::new(),
                 last: 0,
                 events: 0,
@@ -115,11 +131,11 @@ impl<E: Event> FoldedLog<E> {
             kind.more += 1;
             return;
         }
-        let event = kind.last.clone();
         let Some(suppressed) = self.line(&mut recent, place) else {
             self.shared.suppress(1);
             return;
         };
+        let event = recent.kinds[place].last.clone();
         drop(recent);
         event.tell(KeptBack {
             more: 0,
@@ -152,9 +168,11 @@ impl<E: Event> FoldedLog<E> {
 
     /// The last events, one of each kind, the newest first.
     pub fn recent(&self) -> Vec<Kind<E>> {
-        let mut kinds = self.recent.lock().kinds.clone();
-        kinds.sort_by_key(|kind| std::cmp::Reverse(kind.at));
-        kinds
+        let recent = self.recent.lock();
+        let mut places: Vec<usize> = (0..recent.kinds.len()).collect();
+        places.sort_by_key(|place| std::cmp::Reverse(recent.labels[*place].at));
+        let kinds = places.into_iter().map(|place| recent.kinds[place].clone());
+        kinds.collect()
     }
 
     fn tell_those(&self, is_due: impl Fn(u64) -> bool) {
@@ -190,9 +208,9 @@ impl<E: Event> FoldedLog<E> {
     fn line(&self, recent: &mut Recent<E>, place: usize) -> Option<u64> {
         let now = self.second();
         let kind = &mut recent.kinds[place];
-        let topic = &mut recent.topics[kind.topic];
+        let topic = &mut recent.topics[recent.labels[place].topic];
         let is_news = topic.told.is_none_or(|told| is_past(told, now));
-        let is_granted = is_news && self.reserved.grant() || self.shared.grant();
+        let is_granted = is_news && self.reserved.grant_in(now) || self.shared.grant_in(now);
         if !is_granted {
             return None;
         }
@@ -213,10 +231,10 @@ impl<E: Event> Recent<E> {
         self.events += 1;
         let (place, lost) = self.place(&event);
         self.last = place;
+        self.labels[place].at = self.events;
         let kind = &mut self.kinds[place];
         kind.last = event;
         kind.times += 1;
-        kind.at = self.events;
         (place, lost)
     }
 
@@ -225,25 +243,33 @@ impl<E: Event> Recent<E> {
         if self.kinds.get(self.last).is_some_and(is_like) {
             return (self.last, 0);
         }
-        if let Some(place) = self.kinds.iter().position(is_like) {
+        let mark = event.mark();
+        let labels = self.labels.iter().enumerate();
+        let mut marked = labels.filter(|(_, label)| label.mark == mark);
+        if let Some((place, _)) = marked.find(|(place, _)| is_like(&self.kinds[*place])) {
             return (place, 0);
         }
         let kind = Kind {
             last: event.clone(),
             times: 0,
-            at: 0,
             told: None,
             more: 0,
+        };
+        let label = Label {
+            mark,
+            at: 0,
             topic: self.topic(event.topic()),
         };
-        self.topics[kind.topic].kinds += 1;
+        self.topics[label.topic].kinds += 1;
         if self.kinds.len() < MOST_KINDS {
             self.kinds.push(kind);
+            self.labels.push(label);
             return (self.kinds.len() - 1, 0);
         }
         let place = self.oldest_of_the_largest_topic();
-        let gone = std::mem::replace(&mut self.kinds[place], kind);
+        let gone = std::mem::replace(&mut self.labels[place], label);
         self.topics[gone.topic].kinds -= 1;
+        let gone = std::mem::replace(&mut self.kinds[place], kind);
         (place, gone.more)
     }
 
@@ -272,16 +298,17 @@ impl<E: Event> Recent<E> {
 
     /// The kind that has had no event for longest, of the topics that have the most kinds.
     fn oldest_of_the_largest_topic(&self) -> usize {
-        let key = |kind: &Kind<E>| (std::cmp::Reverse(self.topics[kind.topic].kinds), kind.at);
-        let oldest = (0..self.kinds.len()).min_by_key(|place| key(&self.kinds[*place]));
-        oldest.unwrap_or_default()
+        let key = |label: &Label| (std::cmp::Reverse(self.topics[label.topic].kinds), label.at);
+        let labels = self.labels.iter().enumerate();
+        let oldest = labels.min_by_key(|(_, label)| key(label));
+        oldest.map_or(0, |(place, _)| place)
     }
 
     /// The kind to be told next: of the topic whose last line is the longest ago.
     fn longest_untold(&self, is_due: &impl Fn(u64) -> bool) -> Option<usize> {
         let key = |place: &usize| {
-            let kind = &self.kinds[*place];
-            (self.topics[kind.topic].told, kind.at)
+            let label = &self.labels[*place];
+            (self.topics[label.topic].told, label.at)
         };
         (0..self.kinds.len())
             .filter(|place| {
@@ -330,6 +357,11 @@ mod tests {
 
         fn is_like(&self, other: &Self) -> bool {
             self.0 == other.0
+        }
+
+        /// Some share it.
+        fn mark(&self) -> u64 {
+            u64::from(self.0 / 2)
         }
 
         fn tell(&self, kept_back: KeptBack) {

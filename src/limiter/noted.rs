@@ -67,6 +67,12 @@ impl Noted {
             && self.mode == other.mode
             && self.limit == other.limit
     }
+
+    /// By whom and what: the limits of one identifier are few.
+    fn mark(&self) -> u64 {
+        let bits = self.identifier.bits();
+        (bits >> 64) as u64 ^ bits as u64 ^ u64::from(self.decision.allowed)
+    }
 }
 
 impl Event for NearLimit {
@@ -76,6 +82,10 @@ impl Event for NearLimit {
 
     fn is_like(&self, other: &Self) -> bool {
         self.0.is_like(&other.0)
+    }
+
+    fn mark(&self) -> u64 {
+        self.0.mark()
     }
 
     fn tell(&self, KeptBack { more, suppressed }: KeptBack) {
@@ -112,6 +122,10 @@ impl Event for Denied {
 
     fn is_like(&self, other: &Self) -> bool {
         self.0.is_like(&other.0)
+    }
+
+    fn mark(&self) -> u64 {
+        self.0.mark()
     }
 
     fn tell(&self, KeptBack { more, suppressed }: KeptBack) {

@@ -34,6 +34,18 @@ pub enum Identifier {
     Unix,
 }
 
+impl Identifier {
+    /// Another number for another hash or address, and for one of the other kind mostly; to be hashed.
+    pub(crate) fn bits(self) -> u128 {
+        match self {
+            Self::Hash(hash) => u128::from_le_bytes(hash),
+            Self::Address(IpAddr::V4(address)) => address.to_bits().into(),
+            Self::Address(IpAddr::V6(address)) => address.to_bits(),
+            Self::Unix => 0,
+        }
+    }
+}
+
 impl fmt::Display for Identifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

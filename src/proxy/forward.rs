@@ -7,7 +7,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use smallvec::SmallVec;
 
-use super::request_id::{RequestId, X_REQUEST_ID};
+use super::{
+    request_id::{RequestId, X_REQUEST_ID},
+    text::Text,
+};
 use crate::policy::Client;
 
 /// What the upstream is told beside what the client sent.
@@ -92,7 +95,7 @@ pub(super) fn request(
     let host = host(head);
     if settings.client != ClientHeaders::Forwarded {
         if let Some(address) = address {
-            head.insert_header("X-Forwarded-For", address.to_string())?;
+            head.insert_header("X-Forwarded-For", Text::default().address(address).value())?;
         }
         head.insert_header("X-Forwarded-Proto", HeaderValue::from_static(proto))?;
         if let Some(host) = &host {

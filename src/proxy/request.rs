@@ -27,15 +27,11 @@ pub(super) fn client(session: &Session, rule: &ClientRule) -> (Client, bool) {
     (client, rule.trusts(peer))
 }
 
-/// Bounds how long the client may take, and how long its connection is kept.
-///
-/// Pingora keeps an HTTP/1.1 connection for ever, so the time is set anew; where it would close the
-/// connection (HTTP/1.0, `Connection: close`, ambiguous framing) it is left to.
+/// Bounds how long the client may take, and lets its connection go where it is not to be kept. How long it is, `server`
+/// sees to: Pingora would set a timer for each request.
 pub(super) fn bound_waiting(session: &mut Session, bounds: &RequestBounds, keep_connections: bool) {
     if !keep_connections {
         session.set_keepalive(None);
-    } else if session.get_keepalive().is_some() {
-        session.set_keepalive(Some(bounds.idle_timeout.as_secs()));
     }
     if session.req_header().version < Version::HTTP_11 {
         // It knows no answer before the answer (RFC 9110, 10.1.1 and 15.2).
@@ -54,8 +50,11 @@ pub(super) fn bound_waiting(session: &mut Session, bounds: &RequestBounds, keep_
 /// # Errors
 /// None: what header values are joined by is one.
 pub(super) fn join_cookies(head: &mut RequestHeader) -> pingora::Result<()> {
+    if head.version != Version::HTTP_2 {
+        return Ok(());
+    }
     let cookies = head.headers.get_all(header::COOKIE);
-    if head.version != Version::HTTP_2 || cookies.iter().nth(1).is_none() {
+    if cookies.iter().nth(1).is_none() {
         return Ok(());
     }
     let cookies: Vec<&[u8]> = cookies.iter().map(HeaderValue::as_bytes).collect();
@@ -166,9 +165,8 @@ pub(super) fn has_no_path(head: &RequestHeader) -> bool {
 /// read and dropped after the answer. A large rest closes it, and one that waits for a 100 never comes.
 fn keep_if_the_rest_is_small(session: &mut Session) {
     let head = session.req_header();
-    let waits = head.headers.contains_key(header::EXPECT);
-    let length = content_length(head);
-    if !waits && length.is_some_and(|length| length <= MOST_DRAINED) {
+    let is_small = content_length(head).is_some_and(|length| length <= MOST_DRAINED);
+    if is_small && !head.headers.contains_key(header::EXPECT) {
         session.set_close_on_response_before_downstream_finish(false);
         session.set_total_drain_timeout(Some(DRAIN_TIMEOUT));
     }

@@ -18,9 +18,13 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use pingora::http::ResponseHeader;
 use serde::Serialize;
+use smallvec::SmallVec;
 
 pub use self::cors::Cors;
-use super::request_id::{RequestId, X_REQUEST_ID};
+use super::{
+    request_id::{ID, RequestId, X_REQUEST_ID},
+    text::Text,
+};
 use crate::{
     limiter::{LimitDecision, Outcome, Verdict},
     policy::{IdentifierSource, Mode, NamedLimit, PolicySet, Refusal},
@@ -135,7 +139,7 @@ impl Responder {
         head: &mut ResponseHeader,
     ) -> pingora::Result<()> {
         if let Some(id) = asked.id
-            && !head.headers.contains_key(X_REQUEST_ID)
+            && !head.headers.contains_key(&ID)
         {
             head.insert_header(X_REQUEST_ID, id.value())?;
         }
@@ -237,9 +241,9 @@ impl Responder {
     ) -> (ResponseHeader, Bytes) {
         let grpc = is_grpc(asked.head).then(|| problem.grpc());
         let (content_type, body) = match self.settings.error_body {
-            _ if grpc.is_some() => ("application/grpc", String::new()),
+            _ if grpc.is_some() => ("application/grpc", Vec::new()),
             ErrorBody::ProblemJson => ("application/problem+json", problem.json(asked.id)),
-            ErrorBody::Text => ("text/plain; charset=utf-8", problem.text(asked.id)),
+            ErrorBody::Text => ("text/plain; charset=utf-8", problem.text(asked.id).into()),
         };
         let status = grpc.map_or(problem.status, |(status, _, _)| status);
         let head = self.head(asked, status, content_type, body.len(), |head| {
@@ -309,7 +313,7 @@ struct Problem<'a> {
     status: StatusCode,
     kind: &'static str,
     title: &'static str,
-    violated: Vec<&'a str>,
+    violated: SmallVec<[&'a str; 2]>,
     retry_after: Option<u64>,
     detail: Option<String>,
     challenge: Option<String>,
@@ -321,7 +325,7 @@ impl<'a> Problem<'a> {
             status,
             kind,
             title,
-            violated: Vec::new(),
+            violated: SmallVec::new(),
             retry_after: None,
             detail: None,
             challenge: None,
@@ -403,7 +407,7 @@ impl<'a> Problem<'a> {
     }
 
     /// As RFC 9457 has it.
-    fn json(&self, id: Option<&RequestId>) -> String {
+    fn json(&self, id: Option<&RequestId>) -> Vec<u8> {
         let details = ProblemDetails {
             kind: self.kind,
             title: self.title,
@@ -412,7 +416,9 @@ impl<'a> Problem<'a> {
             violated: &self.violated,
             id: id.map(RequestId::as_str),
         };
-        serde_json::to_string(&details).expect("words and a number")
+        let mut json = Vec::with_capacity(USUAL_BODY);
+        serde_json::to_writer(&mut json, &details).expect("words and a number");
+        json
     }
 
     fn text(&self, id: Option<&RequestId>) -> String {
@@ -494,8 +500,7 @@ fn policy_list(members: Vec<u8>) -> Option<HeaderValue> {
 }
 
 /// `"per-client";r=50;t=30`: RateLimit; `t` is when one more unit than now is available.
-fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> String {
-    let remaining = limit.decision.remaining();
+fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> HeaderValue {
     let told = if limit.decision.allowed {
         limit.decision.next_unit()
     } else {
@@ -504,14 +509,14 @@ fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> String
             Some(Wait::Never) | None => None,
         }
     };
-    match told {
-        Some(wait) => format!(
-            "\"{}\";r={remaining};t={}",
-            named.name,
-            whole_seconds(wait.saturating_sub(passed)).max(1)
-        ),
-        None => format!("\"{}\";r={remaining}", named.name),
+    let mut text = Text::default();
+    text.word("\"").word(&named.name).word("\"");
+    text.word(";r=").number(limit.decision.remaining());
+    if let Some(wait) = told {
+        let seconds = whole_seconds(wait.saturating_sub(passed)).max(1);
+        text.word(";t=").number(seconds);
     }
+    text.value()
 }
 
 /// Which of the headers that we send a page may read (Fetch Standard, 3.3.4).
@@ -562,6 +567,9 @@ const GRPC_UNAUTHENTICATED: u64 = 16;
 
 /// Bytes of a name, a quota and a window; longer ones cost a second allocation.
 const USUAL_MEMBER: usize = 48;
+
+/// Bytes of a body; longer ones cost a second allocation.
+const USUAL_BODY: usize = 256;
 
 /// A longer RateLimit-Policy is left out, as the draft allows: many clients refuse heads above 8 KiB.
 const LONGEST_POLICY_LIST: usize = 4096;

@@ -43,6 +43,9 @@ pub struct Bounds {
     pub header_timeout: Duration,
     /// The most of a head that is read, in bytes. Default 64 KiB.
     pub max_header_size: usize,
+    /// How long a connection without a request is kept. Default 75 s, longer than most clients and load balancers keep
+    /// theirs, so that it is they who close.
+    pub idle_timeout: Duration,
     /// How long a client may take nothing of what it is sent. Default 60 s.
     pub body_timeout: Duration,
 }
@@ -52,6 +55,7 @@ impl Default for Bounds {
         Self {
             header_timeout: Duration::from_secs(15),
             max_header_size: 64 * 1024,
+            idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(60),
         }
     }
@@ -75,10 +79,14 @@ pub(super) struct Connection {
     pace: Arc<Pace>,
     /// What brings the pace to whoever knows where a request begins and ends.
     digest: Arc<ProxyDigest>,
-    /// Since when a head is awaited, and how much of it has come.
-    head: (Instant, usize),
+    /// How much has come of a head that is awaited.
+    head: usize,
     /// Until when it is, where it did not come at once.
     late: Option<Pin<Box<Sleep>>>,
+    /// Since when nothing has come of the next request.
+    idle: Option<Instant>,
+    /// When to look at that.
+    look: Option<Pin<Box<Sleep>>>,
     /// Until when the client has to take something.
     stalled: Option<Pin<Box<Sleep>>>,
     counted: Counted,
@@ -130,8 +138,10 @@ impl Connection {
             bounds,
             pace,
             digest: Arc::new(ProxyDigest::new(Box::new(nothing), Some(ours))),
-            head: (clock::instant(), 0),
+            head: 0,
             late: None,
+            idle: None,
+            look: None,
             stalled: None,
             counted,
             lingering,
@@ -157,23 +167,24 @@ impl Connection {
     /// Follows the head of a request: `length` bytes came of whatever is read.
     fn head_advances(&mut self, context: &mut Context<'_>, length: usize) -> io::Result<()> {
         match (self.pace.phase(), length) {
-            (Phase::Busy, _) | (Phase::Idle, 0) => {}
+            (Phase::Busy, _) => {}
+            (Phase::Idle, 0) => return self.is_not_idle_for_long(context),
             (Phase::Idle, _) => {
                 self.pace.set(Phase::Head);
-                self.head = (clock::instant(), length);
+                self.idle = None;
+                self.head = length;
                 self.late = None;
             }
             (Phase::Head, 0) => return self.head_is_not_late(context),
-            (Phase::Head, _) => self.head.1 += length,
+            (Phase::Head, _) => self.head += length,
         }
         if self.pace.phase() != Phase::Head {
             return Ok(());
         }
-        let (_, length) = self.head;
-        if self.is_h2 && length >= PREFACE {
+        if self.is_h2 && self.head >= PREFACE {
             // From here on its frames have bounds of their own.
             self.pace.set(Phase::Busy);
-        } else if length > self.bounds.max_header_size + BODY_READ_AHEAD {
+        } else if self.head > self.bounds.max_header_size + BODY_READ_AHEAD {
             self.counted.ended(Ended::LargeHead);
             return Err(io::Error::other("the head of the request does not end"));
         }
@@ -181,12 +192,9 @@ impl Connection {
     }
 
     fn head_is_not_late(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        let (since, _) = self.head;
-        let left = self
-            .bounds
-            .header_timeout
-            .saturating_sub(clock::elapsed(since));
-        let late = self.late.get_or_insert_with(|| Box::pin(sleep(left)));
+        // Its beginning was read a moment ago: whoever reads asks on until there is nothing more.
+        let patience = self.bounds.header_timeout;
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(patience)));
         match late.as_mut().poll(context) {
             Poll::Pending => Ok(()),
             Poll::Ready(()) => {
@@ -194,6 +202,22 @@ impl Connection {
                 Err(io::ErrorKind::TimedOut.into())
             }
         }
+    }
+
+    /// Pingora would set a timer before each request, and drop it when that comes. This one stays, however many do, and looks
+    /// at the time when it goes off.
+    fn is_not_idle_for_long(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let patience = self.bounds.idle_timeout;
+        let since = *self.idle.get_or_insert_with(clock::instant);
+        let look = self.look.get_or_insert_with(|| Box::pin(sleep(patience)));
+        while look.as_mut().poll(context).is_ready() {
+            if clock::elapsed(since) >= patience {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let until = tokio::time::Instant::from_std(since) + patience;
+            look.as_mut().reset(until);
+        }
+        Ok(())
     }
 
     /// Bounds how long the client of HTTP/2 takes nothing; in HTTP/1 Pingora does.

@@ -131,7 +131,7 @@ impl MemoryStore {
     }
 
     fn shard_of(&self, identifier: Identifier) -> usize {
-        let hash = self.hasher.hash_one(identifier);
+        let hash = self.hasher.hash_one(identifier.bits());
         // The upper half: the lower bits choose the place within the shard's table.
         usize::try_from(hash >> 32).expect("32 bits fit an index") % SHARDS
     }

@@ -17,7 +17,7 @@ pub fn read(section: &mut Section<'_>) -> (Bounds, RequestBounds, CensusSettings
         each.header_timeout,
         duration(Duration::from_millis(100)..=Duration::from_secs(3600)),
     );
-    let idle_timeout = section.word("idle_timeout", Duration::from_secs(75), seconds(1, 86_400));
+    let idle_timeout = section.word("idle_timeout", each.idle_timeout, seconds(1, 86_400));
     let body_timeout = section.word(
         "body_timeout",
         each.body_timeout,
@@ -55,10 +55,10 @@ pub fn read(section: &mut Section<'_>) -> (Bounds, RequestBounds, CensusSettings
     let bounds = Bounds {
         header_timeout,
         max_header_size,
+        idle_timeout,
         body_timeout,
     };
     let requests = RequestBounds {
-        idle_timeout,
         body_timeout,
         max_header_size,
         max_headers,

@@ -1,6 +1,9 @@
 //! One shard: the counters and logs of the identifiers that fall into it, oldest first.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    hash::{Hash, Hasher},
+};
 
 use hashlink::LinkedHashMap;
 
@@ -33,11 +36,20 @@ pub(super) enum Lifetime {
     Run,
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 struct Key {
     policy: u32,
     identifier: Identifier,
     window_number: u64,
+}
+
+/// Three numbers: what is derived would hash the identifier's kind and length too, each by itself.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u128(self.identifier.bits());
+        state.write_u64(self.window_number);
+        state.write_u32(self.policy);
+    }
 }
 
 impl Shard {
@@ -64,8 +76,17 @@ impl Shard {
                 self.logs.counts(demand.limit.window(), key, now)
             });
         }
-        let number = demand.limit.window().position(now).number;
-        let count = |number| self.counter(demand, number).copied().unwrap_or(0);
+        let window = demand.limit.window();
+        let number = window.position(now).number;
+        let (Some(mut key), Some(counters)) =
+            (self.key(demand, number), self.existing_list(window))
+        else {
+            return Counts::default();
+        };
+        let mut count = |number| {
+            key.window_number = number;
+            counters.get(&key).copied().unwrap_or(0)
+        };
         Counts {
             current: count(number),
             previous: number.checked_sub(1).map_or(0, count),
@@ -133,7 +154,7 @@ impl Shard {
         }
         for number in number.saturating_sub(1)..=number {
             if let Some(key) = self.key(demand, number)
-                && let Some((_, counters)) = self.existing_list(demand.limit.window())
+                && let Some(counters) = self.existing_list(demand.limit.window())
             {
                 counters.remove(&key);
             }
@@ -172,17 +193,9 @@ impl Shard {
         }
     }
 
-    fn counter(&self, demand: &Demand<'_>, number: u64) -> Option<&u64> {
-        let key = self.key(demand, number)?;
-        let window = demand.limit.window();
-        let (_, counters) = self.lists.iter().find(|(length, _)| *length == window)?;
-        counters.get(&key)
-    }
-
     fn counter_mut(&mut self, demand: &Demand<'_>, number: u64) -> Option<&mut u64> {
         let key = self.key(demand, number)?;
-        let (_, counters) = self.existing_list(demand.limit.window())?;
-        counters.get_mut(&key)
+        self.existing_list(demand.limit.window())?.get_mut(&key)
     }
 
     /// The key of a demand's counter; `None` if its policy never had one here.
@@ -211,8 +224,10 @@ impl Shard {
         number
     }
 
-    fn existing_list(&mut self, window: Window) -> Option<&mut (Window, LinkedHashMap<Key, u64>)> {
-        self.lists.iter_mut().find(|(length, _)| *length == window)
+    fn existing_list(&mut self, window: Window) -> Option<&mut LinkedHashMap<Key, u64>> {
+        let mut lists = self.lists.iter_mut();
+        let list = lists.find(|(length, _)| *length == window);
+        list.map(|(_, counters)| counters)
     }
 
     fn list(&mut self, window: Window) -> &mut LinkedHashMap<Key, u64> {
