@@ -10,7 +10,7 @@ mod date;
 mod record;
 mod sample;
 
-pub use record::{AccessRecord, Ended, Escaped, Reported, UpstreamPart, line};
+pub use record::{AccessRecord, Escaped, Reported, RequestEnd, UpstreamPart, line};
 
 use self::sample::Sample;
 

@@ -65,7 +65,7 @@ pub struct Listeners {
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum RunEnd {
     /// Everything that was accepted was answered.
     Drained,
     /// What was still in flight was cut off: the grace was over, or a second signal came.
@@ -114,7 +114,7 @@ pub fn bind(settings: &ServerSettings) -> Result<Listeners, BindError> {
 ///
 /// # Errors
 /// If it could not start, or a worker died.
-pub fn run(config: Config, world: World) -> Result<Ended, AppError> {
+pub fn run(config: Config, world: World) -> Result<RunEnd, AppError> {
     install_cryptography();
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -396,7 +396,7 @@ async fn supervise(
     readiness: Readiness,
     close: watch::Sender<bool>,
     mut stop: watch::Receiver<Stop>,
-) -> Result<Ended, AppError> {
+) -> Result<RunEnd, AppError> {
     let mut told = stop.clone();
     tokio::select! {
         _ = told.wait_for(|stop| *stop > Stop::No) => {}
@@ -415,13 +415,13 @@ async fn supervise(
     };
     tokio::select! {
         () = drain => {}
-        _ = stop.wait_for(|stop| *stop == Stop::Now) => return Ok(Ended::Cut),
-        () = tokio::time::sleep(settings.drain_delay + settings.grace) => return Ok(Ended::Cut),
+        _ = stop.wait_for(|stop| *stop == Stop::Now) => return Ok(RunEnd::Cut),
+        () = tokio::time::sleep(settings.drain_delay + settings.grace) => return Ok(RunEnd::Cut),
     }
     if workers.into_iter().any(RunningWorker::panicked) {
         return Err(AppError::WorkerDied);
     }
-    Ok(Ended::Drained)
+    Ok(RunEnd::Drained)
 }
 
 async fn any_ended(workers: &mut [RunningWorker]) {

@@ -4,7 +4,7 @@
 //! In reading order: `tree` keeps the place of every word and `agree` has serde_yaml confirm it, `substitute`
 //! puts variables and files in, `section` and `field` read settings and collect every fault, `leaf` and
 //! `duration` say what words mean, `build` makes the settings and `consumers` reads the file of known keys, and
-//! [`ConfigError`] is what a person sees of it, or [`Shown`]. What a setting does is its component's: each owns its
+//! [`ConfigError`] is what a person sees of it, or [`ShownSettings`]. What a setting does is its component's: each owns its
 //! `Settings`.
 //!
 //! For a reload, `watch` sees when files change and `values` keeps what was read, to tell what differs. Nothing
@@ -30,7 +30,7 @@ use std::{collections::HashSet, fs::File, io::Read as _, path};
 pub use consumers::{ConsumersSettings, consumer_name};
 pub use error::{ConfigError, Fault, Path, Place, Problem};
 pub use leaf::{Choice, name};
-pub use shown::Shown;
+pub use shown::ShownSettings;
 pub use substitute::{Environment, Files, VariableError};
 pub use values::{Values, needs_restart};
 pub use watch::Watch;
@@ -97,7 +97,7 @@ pub struct Config {
     /// What it was read from.
     pub values: Values,
     /// The same, as it may be shown.
-    pub shown: Shown,
+    pub shown: ShownSettings,
 }
 
 /// How log lines are written.
@@ -234,7 +234,7 @@ fn parse(
     }
     if error.faults.is_empty() && error.named.is_empty() {
         let files = error.files;
-        let shown = content.tree.map(|tree| Shown::of(&tree, &values));
+        let shown = content.tree.map(|tree| ShownSettings::of(&tree, &values));
         Ok(Config {
             shown: shown.unwrap_or_default(),
             values,

@@ -43,7 +43,7 @@ pub struct Metrics {
     certificate_expiry: IntGaugeVec,
     /// Connections of clients at this moment.
     pub connections: IntGauge,
-    connections_ended: [IntCounter; Ended::ALL.len()],
+    connections_ended: [IntCounter; ConnectionEnd::ALL.len()],
     refusals: [IntCounter; REFUSED.len()],
     upstream_requests: IntCounterVec,
     upstream_retries: IntCounterVec,
@@ -59,7 +59,7 @@ pub struct Metrics {
 
 /// Why a client's connection was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ConnectionEnd {
     /// There were as many as may be.
     TooMany,
     /// Its address had as many as one may have.
@@ -76,7 +76,7 @@ pub enum Ended {
     SlowRead,
 }
 
-impl Ended {
+impl ConnectionEnd {
     const ALL: [Self; 7] = [
         Self::TooMany,
         Self::TooManyOfAddress,
@@ -264,7 +264,7 @@ impl Metrics {
             config_info,
             certificate_expiry,
             connections: register.gauge("connections", "Connections of clients at this moment."),
-            connections_ended: Ended::ALL
+            connections_ended: ConnectionEnd::ALL
                 .map(|reason| connections_ended.with_label_values(&[reason.name()])),
             refusals: REFUSED.map(|status| refusals.with_label_values(&[status.as_str()])),
             upstream_requests,
@@ -327,7 +327,7 @@ impl Metrics {
     }
 
     /// Counts a connection that was ended.
-    pub fn connection_ended(&self, reason: Ended) {
+    pub fn connection_ended(&self, reason: ConnectionEnd) {
         self.connections_ended[reason as usize].inc();
     }
 

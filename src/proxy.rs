@@ -39,7 +39,7 @@ use crate::{
     bounded_log::FoldedLog,
     clock::{self, Clock},
     limiter::{Intent, Limiter, Verdict},
-    metrics::{Ended, Metrics, UpstreamOutcome},
+    metrics::{ConnectionEnd, Metrics, UpstreamOutcome},
     policy::{Client, ClientRule, RequestView},
     server::{Pace, Readiness},
     upstream::Member,
@@ -411,7 +411,7 @@ impl ProxyHttp for Gateway {
         if error.is_some_and(request::took_nothing) && session.as_downstream().as_http2().is_none()
         {
             // In HTTP/2 it is the connection that sees it.
-            self.metrics.connection_ended(Ended::SlowRead);
+            self.metrics.connection_ended(ConnectionEnd::SlowRead);
         }
         self.metrics
             .request(session.response_written().map(|head| head.status));

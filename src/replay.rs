@@ -32,7 +32,9 @@ pub use lines::LONGEST_LINE;
 pub use near::Near;
 pub use reader::{Reading, read};
 pub use record::Record;
-pub use report::{Identifiers, LimitReport, LogsReport, Outcome, Report, RuleReport, Shown, Worst};
+pub use report::{
+    Identifiers, LimitReport, LogsReport, Outcome, Report, RuleReport, UnreadableLine, Worst,
+};
 pub use run::{Replay, Rule};
 pub use suggest::{ASSUMPTIONS, Busiest, Candidate, Peaks, Suggesting, Suggestion};
 pub use timeline::{Slice, Timeline};

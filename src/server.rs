@@ -44,7 +44,7 @@ pub use self::{
     listener::{BindError, Bound, ListenAddress, bind, bind_tcp},
     opening::{ListenerSettings, Opening, ProxyProtocol},
     pace::Pace,
-    tls::{Certificate, Identity, IdentityError, IdentityFiles, KeyPair, Tls, TlsSettings},
+    tls::{Certificate, IdentityError, IdentityFiles, KeyPair, ServerIdentity, Tls, TlsSettings},
 };
 
 /// Where to listen and how to stop.

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use redis::Commands;
-use slidegate::{app::Ended, server::Stop};
+use slidegate::{app::RunEnd, server::Stop};
 
 use crate::support::{
     app::App,
@@ -52,7 +52,7 @@ async fn an_idle_proxy_stops_at_once_after_the_drain_delay() {
         tokio::task::spawn_blocking(|| app.ended())
             .await
             .expect("it ends"),
-        Ended::Drained
+        RunEnd::Drained
     );
     assert_eq!(idle.rest(), "");
 }
@@ -78,7 +78,7 @@ async fn requests_in_flight_finish_before_it_stops() {
         tokio::task::spawn_blocking(|| app.ended())
             .await
             .expect("it ends"),
-        Ended::Drained
+        RunEnd::Drained
     );
 }
 
@@ -122,7 +122,7 @@ async fn a_second_word_stops_at_once() {
         tokio::task::spawn_blocking(|| app.ended())
             .await
             .expect("it ends"),
-        Ended::Cut
+        RunEnd::Cut
     );
 }
 
@@ -138,7 +138,7 @@ async fn the_grace_bounds_how_long_a_request_is_waited_for() {
         tokio::task::spawn_blocking(|| app.ended())
             .await
             .expect("it ends"),
-        Ended::Cut
+        RunEnd::Cut
     );
     assert!(cut.await.expect("no panic").is_err(), "it was cut off");
 }
@@ -165,7 +165,7 @@ async fn what_is_in_flight_while_stopping_is_still_charged_in_redis() {
         assert_eq!(response.status(), 200);
     }
     let ended = tokio::task::spawn_blocking(|| app.ended()).await;
-    assert_eq!(ended.expect("it ends"), Ended::Drained);
+    assert_eq!(ended.expect("it ends"), RunEnd::Drained);
     let mut client = server.client();
     let keys: Vec<String> = client.keys("rl:*").expect("Redis answers");
     let counts: Vec<u64> = keys

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, process::Command};
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use slidegate::{app::Ended, server::Stop};
+use slidegate::{app::RunEnd, server::Stop};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -176,7 +176,7 @@ async fn an_open_one_is_cut_off_when_the_grace_is_over() {
     app.tell(Stop::Graceful);
     echoes(&mut socket, Message::text("within the grace")).await;
     let ended = tokio::task::spawn_blocking(|| app.ended()).await;
-    assert_eq!(ended.expect("it ends"), Ended::Cut);
+    assert_eq!(ended.expect("it ends"), RunEnd::Cut);
     let last = socket.next().await;
     assert!(!matches!(last, Some(Ok(_))), "{last:?}");
 }
@@ -195,7 +195,7 @@ async fn one_that_ends_within_the_grace_lets_the_proxy_stop_in_order() {
     socket.close(None).await.expect("asked to close");
     while let Some(Ok(_)) = socket.next().await {}
     let ended = tokio::task::spawn_blocking(|| app.ended()).await;
-    assert_eq!(ended.expect("it ends"), Ended::Drained);
+    assert_eq!(ended.expect("it ends"), RunEnd::Drained);
 }
 
 /// That it has no end otherwise is for the silent, and not for machines that lost their power.

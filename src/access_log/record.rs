@@ -41,7 +41,7 @@ pub struct AccessRecord<'a> {
     /// Of the request's body, in bytes.
     pub bytes_received: u64,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: RequestEnd,
     /// From its head to its end.
     pub duration: Duration,
     /// From its head to the decision on it; `None` if there was none.
@@ -59,7 +59,7 @@ pub struct AccessRecord<'a> {
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum RequestEnd {
     /// With a whole answer.
     Complete,
     /// By its client, before the whole answer was sent.
@@ -156,7 +156,7 @@ struct JsonLine<'a> {
     status: Option<u16>,
     bytes_sent: u64,
     bytes_received: u64,
-    ended: Ended,
+    ended: RequestEnd,
     duration_ms: Millis,
     added_ms: Option<Millis>,
     upstream: Option<&'a str>,
@@ -347,7 +347,7 @@ mod tests {
             status: Some(200),
             bytes_sent: 512,
             bytes_received: 3,
-            ended: Ended::Complete,
+            ended: RequestEnd::Complete,
             duration: Duration::from_micros(12_345),
             added: Some(Duration::from_micros(250)),
             upstream: Some(UpstreamPart {
@@ -376,7 +376,7 @@ mod tests {
             tls: None,
             status: None,
             bytes_sent: 0,
-            ended: Ended::ClientLeft,
+            ended: RequestEnd::ClientLeft,
             added: None,
             upstream: None,
             outcome: None,

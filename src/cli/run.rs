@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{CommandError, environment, log};
 use crate::{
-    app::{self, AppError, Configs, Ended, Listeners, World},
+    app::{self, AppError, Configs, Listeners, RunEnd, World},
     clock::Clock,
     config::{Config, ConfigError, Environment, Watch},
     server::{Bound, Stop},
@@ -58,11 +58,11 @@ pub(super) fn run(path: &Path, env: &Environment<'_>) -> Result<ExitCode, Comman
         stop,
     };
     let code = match app::run(config, world)? {
-        Ended::Drained => {
+        RunEnd::Drained => {
             tracing::info!("Stopped: every request was answered.");
             ExitCode::SUCCESS
         }
-        Ended::Cut => {
+        RunEnd::Cut => {
             tracing::warn!("Stopped at once: what was still in flight was cut off.");
             ExitCode::from(3)
         }

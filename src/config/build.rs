@@ -24,7 +24,7 @@ mod upstream;
 mod warnings;
 
 use self::matching::Earlier;
-use super::{Config, Shown, leaf, section::Section, values::Values};
+use super::{Config, ShownSettings, leaf, section::Section, values::Values};
 use crate::{
     limiter::LimiterSettings,
     policy::{Apply, Consumers},
@@ -90,6 +90,6 @@ pub fn build(root: &mut Section<'_>) -> Option<Config> {
         warnings,
         files: Vec::new(),
         values: Values::default(),
-        shown: Shown::default(),
+        shown: ShownSettings::default(),
     })
 }

@@ -14,16 +14,16 @@ use super::{
 /// The settings that were given, by their keys; those left out have their defaults. In the place of what is secret,
 /// or came from a file, stands `***`.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Shown(pub Json);
+pub struct ShownSettings(pub Json);
 
 /// It says in many words what the settings of components say.
-impl fmt::Debug for Shown {
+impl fmt::Debug for ShownSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Shown(…)")
+        f.write_str("ShownSettings(…)")
     }
 }
 
-impl Shown {
+impl ShownSettings {
     /// What `root` says, of which `values` were read.
     pub(super) fn of(root: &Node, values: &Values) -> Self {
         Self(shown(root, &Path::default(), values))

@@ -7,7 +7,8 @@ use pingora_proxy::Session;
 use super::{RequestState, is_final, request_id::RequestId, status_of};
 use crate::{
     access_log::{
-        ACCESS_TARGET, AccessFormat, AccessRecord, Ended, Escaped, Reported, UpstreamPart, line,
+        ACCESS_TARGET, AccessFormat, AccessRecord, Escaped, Reported, RequestEnd, UpstreamPart,
+        line,
     },
     clock,
     limiter::Verdict,
@@ -99,21 +100,21 @@ fn version_of_tls(version: &str) -> &str {
 }
 
 /// Without a status nobody was there to be sent one, whatever HTTP/2 makes of that.
-fn ended(state: &RequestState, status: Option<StatusCode>, error: Option<&Error>) -> Ended {
+fn ended(state: &RequestState, status: Option<StatusCode>, error: Option<&Error>) -> RequestEnd {
     let Some(error) = error else {
-        return Ended::Complete;
+        return RequestEnd::Complete;
     };
     let is_the_clients = *error.esource() == ErrorSource::Downstream;
     // It is known as soon as there is one.
     let is_within_an_answer = state.upstream_took.is_some();
     match status {
-        None => Ended::ClientLeft,
-        Some(_) if is_within_an_answer && is_the_clients => Ended::ClientLeft,
-        Some(_) if is_within_an_answer => Ended::Cut,
+        None => RequestEnd::ClientLeft,
+        Some(_) if is_within_an_answer && is_the_clients => RequestEnd::ClientLeft,
+        Some(_) if is_within_an_answer => RequestEnd::Cut,
         // It is our own answer.
         Some(_) => match status_of(error) {
-            Some(_) => Ended::Complete,
-            None => Ended::ClientLeft,
+            Some(_) => RequestEnd::Complete,
+            None => RequestEnd::ClientLeft,
         },
     }
 }

@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use failure::Failure;
 
-use self::peer::Identity;
+use self::peer::PeerIdentity;
 pub(super) use self::peer::connect_anew;
 use crate::{
     bounded_log::News,
@@ -55,7 +55,7 @@ pub struct Upstream {
     found: Mutex<Vec<Vec<Target>>>,
     rotation: ArcSwap<Rotation>,
     next: AtomicUsize,
-    identity: Identity,
+    identity: PeerIdentity,
     /// From when its members' times count.
     started: Instant,
     metrics: UpstreamMetrics,
@@ -151,7 +151,7 @@ impl Upstream {
             .collect();
         let rotation = Rotation::new(found.iter().flatten().cloned(), &Rotation::default());
         Self {
-            identity: Identity::new(settings.tls.as_ref()),
+            identity: PeerIdentity::new(settings.tls.as_ref()),
             metrics: metrics.upstream(&settings.name),
             settings,
             found: Mutex::new(found),

@@ -57,12 +57,12 @@ pub struct LogsReport {
     /// Lines without a request, by reason.
     pub unreadable: BTreeMap<&'static str, u64>,
     /// The first of them.
-    pub unreadable_lines: Vec<Shown>,
+    pub unreadable_lines: Vec<UnreadableLine>,
 }
 
 /// A line that tells of no request.
 #[derive(Clone, Debug, Serialize)]
-pub struct Shown {
+pub struct UnreadableLine {
     /// The log.
     pub file: String,
     /// Which line of it, from 1.
@@ -187,7 +187,7 @@ impl Report {
 impl LogsReport {
     fn new(reading: &Reading, replay: &Replay) -> Self {
         let (out_of_order, by) = replay.went_back;
-        let shown = reading.shown.iter().map(|shown| Shown {
+        let shown = reading.shown.iter().map(|shown| UnreadableLine {
             file: shown.file.clone(),
             line: shown.line,
             reason: shown.reason.name(),

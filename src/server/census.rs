@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    metrics::{Ended, Metrics},
+    metrics::{ConnectionEnd, Metrics},
     policy::{Client, ClientRule, IdentifierHasher},
 };
 
@@ -78,7 +78,7 @@ impl Census {
     pub(super) fn admit(self: &Arc<Self>) -> Option<Counted> {
         if self.all.fetch_add(1, Ordering::Relaxed) >= self.settings.connections {
             self.all.fetch_sub(1, Ordering::Relaxed);
-            self.ended(Ended::TooMany);
+            self.ended(ConnectionEnd::TooMany);
             return None;
         }
         if let Some(metrics) = &self.metrics {
@@ -90,7 +90,7 @@ impl Census {
         })
     }
 
-    fn ended(&self, reason: Ended) {
+    fn ended(&self, reason: ConnectionEnd) {
         if let Some(metrics) = &self.metrics {
             metrics.connection_ended(reason);
         }
@@ -111,7 +111,7 @@ impl Counted {
         let count = by_address.entry(address).or_insert(0);
         if *count >= self.census.settings.connections_per_address {
             drop(by_address);
-            self.census.ended(Ended::TooManyOfAddress);
+            self.census.ended(ConnectionEnd::TooManyOfAddress);
             return false;
         }
         *count += 1;
@@ -120,7 +120,7 @@ impl Counted {
     }
 
     /// Tells why it is ended.
-    pub(super) fn ended(&self, reason: Ended) {
+    pub(super) fn ended(&self, reason: ConnectionEnd) {
         self.census.ended(reason);
     }
 }

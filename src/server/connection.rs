@@ -34,7 +34,7 @@ use super::{
     pace::{Pace, Phase},
     transport::{Socket, Transport},
 };
-use crate::{clock, metrics::Ended};
+use crate::{clock, metrics::ConnectionEnd};
 
 /// What a client may take on a connection.
 #[derive(Clone, Copy, Debug)]
@@ -185,7 +185,7 @@ impl Connection {
             // From here on its frames have bounds of their own.
             self.pace.set(Phase::Busy);
         } else if self.head > self.bounds.max_header_size + BODY_READ_AHEAD {
-            self.counted.ended(Ended::LargeHead);
+            self.counted.ended(ConnectionEnd::LargeHead);
             return Err(io::Error::other("the head of the request does not end"));
         }
         Ok(())
@@ -198,7 +198,7 @@ impl Connection {
         match late.as_mut().poll(context) {
             Poll::Pending => Ok(()),
             Poll::Ready(()) => {
-                self.counted.ended(Ended::SlowHead);
+                self.counted.ended(ConnectionEnd::SlowHead);
                 Err(io::ErrorKind::TimedOut.into())
             }
         }
@@ -237,7 +237,7 @@ impl Connection {
         match stalled.as_mut().poll(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => {
-                self.counted.ended(Ended::SlowRead);
+                self.counted.ended(ConnectionEnd::SlowRead);
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
         }

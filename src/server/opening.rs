@@ -19,7 +19,7 @@ use super::{
     tls::{H2, Tls, TlsSettings},
     transport::{Rewound, Socket, Transport},
 };
-use crate::{metrics::Ended, policy::CidrSet};
+use crate::{metrics::ConnectionEnd, policy::CidrSet};
 
 /// A listener for clients, as it is configured.
 #[derive(Clone, Debug)]
@@ -92,11 +92,13 @@ pub(super) enum NotOpened {
 
 impl NotOpened {
     /// The same as it is counted; `None` where it was.
-    pub(super) fn counted_as(&self) -> Option<Ended> {
+    pub(super) fn counted_as(&self) -> Option<ConnectionEnd> {
         match self {
             Self::TooManyOfAddress => None,
-            Self::TooLong => Some(Ended::SlowStart),
-            Self::UntrustedPeer | Self::NoProxyHeader | Self::Broken(_) => Some(Ended::BadStart),
+            Self::TooLong => Some(ConnectionEnd::SlowStart),
+            Self::UntrustedPeer | Self::NoProxyHeader | Self::Broken(_) => {
+                Some(ConnectionEnd::BadStart)
+            }
         }
     }
 }

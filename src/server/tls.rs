@@ -24,7 +24,7 @@ use crate::pem::{self, UnusableFile};
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
     /// What was read of its files; `None` where they are elsewhere, and nothing is going to be served.
-    pub identity: Option<Identity>,
+    pub identity: Option<ServerIdentity>,
 }
 
 impl TlsSettings {
@@ -32,7 +32,7 @@ impl TlsSettings {
     ///
     /// # Panics
     /// If they were not to be looked into: such settings are for looking at, not for serving.
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &ServerIdentity {
         self.identity
             .as_ref()
             .expect("what serves was read with its files")
@@ -59,7 +59,7 @@ pub struct KeyPair {
 
 /// What the files held when they were read.
 #[derive(Clone)]
-pub struct Identity {
+pub struct ServerIdentity {
     config: Arc<ServerConfig>,
     certificates: Vec<Certificate>,
     fingerprint: blake3::Hash,
@@ -75,9 +75,11 @@ pub struct Certificate {
 }
 
 /// No key is shown.
-impl fmt::Debug for Identity {
+impl fmt::Debug for ServerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Identity").field(&self.certificates).finish()
+        f.debug_tuple("ServerIdentity")
+            .field(&self.certificates)
+            .finish()
     }
 }
 
@@ -110,7 +112,7 @@ pub enum IdentityError {
     },
 }
 
-impl Identity {
+impl ServerIdentity {
     /// Reads the files. It may block.
     ///
     /// # Errors
@@ -179,21 +181,21 @@ impl Identity {
 
 /// The identity of a listener, which another may replace while it serves: connections keep the one they began with.
 #[derive(Debug)]
-pub struct Tls(ArcSwap<Identity>);
+pub struct Tls(ArcSwap<ServerIdentity>);
 
 impl Tls {
     /// Begins with `identity`.
-    pub fn new(identity: Identity) -> Self {
+    pub fn new(identity: ServerIdentity) -> Self {
         Self(ArcSwap::from_pointee(identity))
     }
 
     /// Shows another from the next connection on.
-    pub fn replace(&self, identity: Identity) {
+    pub fn replace(&self, identity: ServerIdentity) {
         self.0.store(Arc::new(identity));
     }
 
     /// What is shown now.
-    pub fn identity(&self) -> Arc<Identity> {
+    pub fn identity(&self) -> Arc<ServerIdentity> {
         self.0.load_full()
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use slidegate::{
-    app::{self, AppError, Ended, Listeners, World},
+    app::{self, AppError, Listeners, RunEnd, World},
     clock::Clock,
     config::{Config, ConfigError, Environment},
     server::{Bound, Stop},
@@ -26,7 +26,7 @@ pub struct App {
     pub admin: SocketAddr,
     stop: watch::Sender<Stop>,
     reload: mpsc::Sender<Result<Config, ConfigError>>,
-    thread: Option<JoinHandle<Result<Ended, AppError>>>,
+    thread: Option<JoinHandle<Result<RunEnd, AppError>>>,
 }
 
 impl App {
@@ -182,7 +182,7 @@ impl App {
     }
 
     /// Waits until it has stopped.
-    pub fn ended(mut self) -> Ended {
+    pub fn ended(mut self) -> RunEnd {
         let thread = self.thread.take().expect("it runs until it is waited for");
         thread
             .join()

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{
-    identity::Identity,
+    identity::IdentitySettings,
     matching::{CLIENTS, List, PATHS},
 };
 use crate::{
@@ -21,7 +21,7 @@ pub struct Lists {
     pub exempt_cors_preflights: bool,
 }
 
-pub fn read(root: &mut Section<'_>, identity: &Identity) -> Lists {
+pub fn read(root: &mut Section<'_>, identity: &IdentitySettings) -> Lists {
     let given = root.has("block");
     let blocked = root.section("block", |section| {
         if given && section.is_empty() {

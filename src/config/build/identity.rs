@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// What `identity` says.
-pub struct Identity {
+pub struct IdentitySettings {
     pub hasher: IdentifierHasher,
     pub clients: ClientRule,
     /// Whether a range of trusted proxies holds every address.
@@ -30,7 +30,7 @@ pub struct Identity {
     pub named: RefCell<Vec<(String, String)>>,
 }
 
-impl Identity {
+impl IdentitySettings {
     /// The consumer that a setting names, and as whom it is counted.
     pub fn consumer(&self, path: &Path, text: &str) -> Result<Identifier, Rejected> {
         let name = consumer_name(text)?;
@@ -49,7 +49,7 @@ impl Identity {
 }
 
 /// What stands in for one that is at fault, so that what comes after it is read.
-impl Default for Identity {
+impl Default for IdentitySettings {
     fn default() -> Self {
         Self {
             hasher: IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX),
@@ -61,7 +61,7 @@ impl Default for Identity {
     }
 }
 
-pub fn read(section: &mut Section<'_>) -> Identity {
+pub fn read(section: &mut Section<'_>) -> IdentitySettings {
     let secret = section.secret("secret", |text| Ok::<_, Rejected>(text.to_owned()));
     let secret = secret.filter(|secret| !secret.is_empty());
     let default = IdentifierHasher::DEFAULT_IPV6_PREFIX;
@@ -75,7 +75,7 @@ pub fn read(section: &mut Section<'_>) -> Identity {
             Some("list the proxies before this one in trusted_proxies"),
         );
     }
-    Identity {
+    IdentitySettings {
         hasher: IdentifierHasher::new(secret.as_deref(), prefix),
         clients: ClientRule {
             trusted,

@@ -11,7 +11,7 @@ use crate::{
     },
     pem,
     server::{
-        Identity, IdentityFiles, KeyPair, ListenAddress, ListenerSettings, ProxyProtocol,
+        IdentityFiles, KeyPair, ListenAddress, ListenerSettings, ProxyProtocol, ServerIdentity,
         TlsSettings,
     },
     upstream::{MOST_SOCKET_PATH, is_socket_path},
@@ -118,7 +118,7 @@ fn tls(section: &mut Section<'_>) -> Option<TlsSettings> {
     if !section.looks_into_files() {
         return Some(TlsSettings { identity: None });
     }
-    match Identity::read(&files) {
+    match ServerIdentity::read(&files) {
         Ok(identity) => {
             section.note_content(&identity.fingerprint());
             Some(TlsSettings {

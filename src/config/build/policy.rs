@@ -9,7 +9,7 @@ use http::{HeaderName, StatusCode};
 
 use super::{
     identifier,
-    identity::Identity,
+    identity::IdentitySettings,
     matching::{self, Earlier},
     tiers,
 };
@@ -25,7 +25,7 @@ use crate::{
 /// Every policy; `None` if there is none without a fault.
 pub fn read_all(
     root: &mut Section<'_>,
-    identity: &Identity,
+    identity: &IdentitySettings,
     mut earlier: Earlier,
 ) -> Option<Vec<Policy>> {
     root.require(
@@ -54,7 +54,11 @@ struct Names {
     limits: HashMap<String, String>,
 }
 
-fn read(section: &mut Section<'_>, names: &mut Names, identity: &Identity) -> Option<Policy> {
+fn read(
+    section: &mut Section<'_>,
+    names: &mut Names,
+    identity: &IdentitySettings,
+) -> Option<Policy> {
     section.require("name", "name: per-client");
     let path = section.path().to_string();
     let name = section.optional("name", |text| policy_name(text, &path, names));
@@ -98,7 +102,7 @@ impl Names {
 }
 
 /// What a request takes: fixed, or told by a trusted proxy.
-fn cost(section: &mut Section<'_>, identity: &Identity) -> CostRule {
+fn cost(section: &mut Section<'_>, identity: &IdentitySettings) -> CostRule {
     let fixed = section.word("cost", Cost::ONE, str::parse);
     let name = section.optional("cost_header", |text| {
         HeaderName::from_bytes(text.as_bytes())

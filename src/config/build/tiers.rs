@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::identity::Identity;
+use super::identity::IdentitySettings;
 use crate::{
     config::{
         field::Field,
@@ -30,7 +30,7 @@ pub struct Grants {
 /// What a policy grants; `None` if its own limits are at fault.
 pub fn read(
     policy: &mut Section<'_>,
-    identity: &Identity,
+    identity: &IdentitySettings,
     rule: &IdentifierRule,
     algorithm: Algorithm,
 ) -> Option<Grants> {
@@ -98,7 +98,7 @@ fn plan(
 /// Whom an entry of `overrides` names, and the limits it gives them.
 fn one_override(
     section: &mut Section<'_>,
-    identity: &Identity,
+    identity: &IdentitySettings,
     rule: &IdentifierRule,
     seen: &mut HashMap<Identifier, String>,
     limits: impl Fn(Field<'_>) -> Option<Vec<Limit>>,

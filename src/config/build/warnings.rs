@@ -1,6 +1,6 @@
 //! What is allowed and still worth a word. Nothing here stops a start.
 
-use super::{gate::Lists, identity::Identity, store::Store};
+use super::{gate::Lists, identity::IdentitySettings, store::Store};
 use crate::{
     config::leaf::nearest,
     policy::{Apply, Charge, HostPattern, IdentifierSource, MatchRule, Mode, PathPattern, Policy},
@@ -13,7 +13,7 @@ pub fn of(
     apply: Apply,
     lists: &Lists,
     store: &Store,
-    identity: &Identity,
+    identity: &IdentitySettings,
     audited: bool,
 ) -> Vec<String> {
     let mut warnings = about_everybody(lists, store, identity);
@@ -50,7 +50,7 @@ pub fn of(
     warnings
 }
 
-fn about_everybody(lists: &Lists, store: &Store, identity: &Identity) -> Vec<String> {
+fn about_everybody(lists: &Lists, store: &Store, identity: &IdentitySettings) -> Vec<String> {
     let mut warnings = Vec::new();
     if store.redis.is_some() && !identity.hasher.is_keyed() {
         warnings.push(FIXED_KEY.to_owned());

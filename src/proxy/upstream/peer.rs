@@ -31,14 +31,14 @@ pub(in crate::proxy) fn connect_anew(peer: &mut HttpPeer) {
 const ANEW: u64 = 1 << 63;
 
 /// Whom one upstream's connections trust, and who they are.
-pub(super) struct Identity {
+pub(super) struct PeerIdentity {
     /// Another for each upstream that is built: none takes a connection that another one verified.
     group: u64,
     ca: Option<Arc<CaType>>,
     client: Option<Arc<CertKey>>,
 }
 
-impl Identity {
+impl PeerIdentity {
     pub(super) fn new(tls: Option<&TlsSettings>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let ca = tls.map(|tls| match &tls.ca {
@@ -108,9 +108,9 @@ impl Identity {
 }
 
 /// The key is not shown.
-impl std::fmt::Debug for Identity {
+impl std::fmt::Debug for PeerIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Identity({})", self.group)
+        write!(f, "PeerIdentity({})", self.group)
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
         let target = address.target().expect("no name");
         let mut settings = UpstreamSettings::at("app", vec![address]);
         settings.tls = tls;
-        Identity::new(settings.tls.as_ref()).peer(&settings, &target)
+        PeerIdentity::new(settings.tls.as_ref()).peer(&settings, &target)
     }
 
     #[test]
