@@ -801,6 +801,26 @@ fn a_page_that_cannot_be_written_is_an_error_with_its_name() {
     );
 }
 
+#[test]
+fn a_page_never_takes_the_place_of_a_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [log, link] = ["access.log", "page.html"].map(|name| folder.path().join(name));
+    let lines = constructed(&[(0, 3)]);
+    std::fs::write(&log, &lines).expect("a log");
+    std::os::unix::fs::symlink(&log, &link).expect("a link");
+    let log = binary::text(&log);
+    for page in [log, binary::text(&link)] {
+        let output = replay(&["--limit", "5/1m", "--html", page, SHOP, log], b"");
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(
+            told.contains(&format!("--html: {page}: is one of the logs")),
+            "{told}"
+        );
+        assert_eq!(std::fs::read_to_string(log).expect("a log"), lines);
+    }
+}
+
 /// What a person sees who runs this in a terminal.
 fn on_a_terminal(command: &str) -> String {
     let output = Command::new("script")
