@@ -308,6 +308,23 @@ fn a_request_is_decided_at_its_own_stamp_also_where_stamps_go_back() {
     assert_eq!(report.logs.out_of_order_by_ms, 600_000);
 }
 
+#[test]
+fn stamps_of_several_zones_are_of_one_time() {
+    let line = |stamp: &str| format!("10.0.0.1 - - [{stamp}] \"GET / HTTP/1.1\" 200 1\r\n");
+    let log = [
+        "01/Jan/2026:12:00:00 +0000",
+        "01/Jan/2026:15:30:01 +0330",
+        "01/Jan/2026:07:00:02 -0500",
+        "2026-01-01T13:00:03+01:00",
+        "01/Jan/2026:12:01:00 +0000",
+    ]
+    .map(line);
+    let report = replayed("a.log", log.concat().as_bytes(), &["2/1m"]);
+    assert_eq!(by(&report, FIXED).denied, 2, "the third and the fourth");
+    assert_eq!(by(&report, EXACT).denied, 2);
+    assert_eq!(report.logs.out_of_order, 0);
+}
+
 /// By itself: what a sliding log is to decide of requests that cost as much, several limits at once.
 fn denied_exactly(requests: &[(u64, u64)], cost: u64, limits: &[(u64, u64)]) -> u64 {
     let (mut denied, mut kept) = (0, vec![HashMap::<u64, Vec<u64>>::new(); limits.len()]);
@@ -587,11 +604,15 @@ fn what_is_no_log_or_no_limit_is_told_with_what_is_accepted() {
 
 #[test]
 fn an_empty_log_is_no_error() {
-    let output = replay(&["--limit", "5/1m", "-"], b"");
-    assert_eq!(
-        (told(&output), output.status.code()),
-        ("0 requests\n".to_owned(), Some(0))
-    );
+    let zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let zipped = zip.finish().expect("in memory");
+    for log in [&b""[..], &zipped] {
+        let output = replay(&["--limit", "5/1m", "-"], log);
+        assert_eq!(
+            (told(&output), output.status.code()),
+            ("0 requests\n".to_owned(), Some(0))
+        );
+    }
 }
 
 #[test]
