@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 use slidegate::{
-    policy::{Client, ClientRule, Identifier, IdentifierHasher, Policy, PolicySet},
+    policy::{Client, ClientRule, IdentifierHasher, Policy, PolicySet},
     ratelimit::{Algorithm, Limit},
     replay::{
         self, Format, Identifiers, Reading, Reason, Record, Replay, Report, Rule, RuleReport,
@@ -423,12 +423,15 @@ async fn grown(log: &str, limit: &str, algorithm: Algorithm) -> u64 {
         // What its connections have is none of the keys', and grows with what waits in them.
         number("used_memory") - number("mem_clients_normal")
     };
+    let hasher = IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX);
     let mut demands = Vec::new();
     let each = &mut |record: &Record| {
         let Client::Address(address) = record.client else {
             panic!("{record:?} has no address")
         };
-        let identifier = Identifier::Address(address);
+        // As long in a key as those are that the estimate is for.
+        let hashed = hasher.api_key(address.to_string().as_bytes());
+        let identifier = hashed.expect("short").expect("not empty");
         let demand = Demand {
             identifier,
             algorithm,
