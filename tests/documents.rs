@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use crate::support::binary::output;
 
-const DOCUMENTS: [&str; 22] = [
+const DOCUMENTS: [&str; 23] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "docs/accuracy.md",
     "docs/bench.md",
     "docs/configuration.md",
     "docs/edge.md",

@@ -5,7 +5,7 @@ mod invariants;
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use self::invariants::{client_address, config_text, identifier, path};
+use self::invariants::{client_address, config_text, identifier, path, replayed_log};
 
 #[test]
 fn no_header_leads_past_what_trusted_proxies_wrote() {
@@ -28,6 +28,11 @@ fn no_way_of_writing_a_path_changes_what_it_is() {
 }
 
 #[test]
+fn no_line_of_a_log_is_lost_or_spoils_another() {
+    check_all("replayed_log", replayed_log::check);
+}
+
+#[test]
 fn every_target_is_checked_here() {
     let targets: Vec<_> = files("targets")
         .iter()
@@ -35,7 +40,13 @@ fn every_target_is_checked_here() {
         .collect();
     assert_eq!(
         targets,
-        ["client_address", "config_text", "identifier", "path"]
+        [
+            "client_address",
+            "config_text",
+            "identifier",
+            "path",
+            "replayed_log"
+        ]
     );
 }
 

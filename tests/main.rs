@@ -3,6 +3,7 @@
 
 mod access_log_lines;
 mod access_logs;
+mod accuracy;
 mod admin;
 mod architecture;
 mod atomicity;

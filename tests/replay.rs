@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 use slidegate::{
-    policy::{Client, ClientRule, Identifier, IdentifierHasher, Policy, PolicySet},
+    policy::{Client, ClientRule, IdentifierHasher, Policy, PolicySet},
     ratelimit::{Algorithm, Limit},
     replay::{
         self, Format, Identifiers, Reading, Reason, Record, Replay, Report, Rule, RuleReport,
@@ -308,6 +308,23 @@ fn a_request_is_decided_at_its_own_stamp_also_where_stamps_go_back() {
     assert_eq!(report.logs.out_of_order_by_ms, 600_000);
 }
 
+#[test]
+fn stamps_of_several_zones_are_of_one_time() {
+    let line = |stamp: &str| format!("10.0.0.1 - - [{stamp}] \"GET / HTTP/1.1\" 200 1\r\n");
+    let log = [
+        "01/Jan/2026:12:00:00 +0000",
+        "01/Jan/2026:15:30:01 +0330",
+        "01/Jan/2026:07:00:02 -0500",
+        "2026-01-01T13:00:03+01:00",
+        "01/Jan/2026:12:01:00 +0000",
+    ]
+    .map(line);
+    let report = replayed("a.log", log.concat().as_bytes(), &["2/1m"]);
+    assert_eq!(by(&report, FIXED).denied, 2, "the third and the fourth");
+    assert_eq!(by(&report, EXACT).denied, 2);
+    assert_eq!(report.logs.out_of_order, 0);
+}
+
 /// By itself: what a sliding log is to decide of requests that cost as much, several limits at once.
 fn denied_exactly(requests: &[(u64, u64)], cost: u64, limits: &[(u64, u64)]) -> u64 {
     let (mut denied, mut kept) = (0, vec![HashMap::<u64, Vec<u64>>::new(); limits.len()]);
@@ -404,14 +421,19 @@ async fn grown(log: &str, limit: &str, algorithm: Algorithm) -> u64 {
     let mut used = || -> u64 {
         let info = redis::cmd("INFO").arg("memory").query(&mut connection);
         let info: redis::InfoDict = info.expect("an answer");
-        info.get("used_memory").expect("a number")
+        let number = |name| -> u64 { info.get(name).expect("a number") };
+        // What its connections have is none of the keys', and grows with what waits in them.
+        number("used_memory") - number("mem_clients_normal")
     };
+    let hasher = IdentifierHasher::new(None, IdentifierHasher::DEFAULT_IPV6_PREFIX);
     let mut demands = Vec::new();
     let each = &mut |record: &Record| {
         let Client::Address(address) = record.client else {
             panic!("{record:?} has no address")
         };
-        let identifier = Identifier::Address(address);
+        // As long in a key as those are that the estimate is for.
+        let hashed = hasher.api_key(address.to_string().as_bytes());
+        let identifier = hashed.expect("short").expect("not empty");
         let demand = Demand {
             identifier,
             algorithm,
@@ -587,11 +609,15 @@ fn what_is_no_log_or_no_limit_is_told_with_what_is_accepted() {
 
 #[test]
 fn an_empty_log_is_no_error() {
-    let output = replay(&["--limit", "5/1m", "-"], b"");
-    assert_eq!(
-        (told(&output), output.status.code()),
-        ("0 requests\n".to_owned(), Some(0))
-    );
+    let zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let zipped = zip.finish().expect("in memory");
+    for log in [&b""[..], &zipped] {
+        let output = replay(&["--limit", "5/1m", "-"], log);
+        assert_eq!(
+            (told(&output), output.status.code()),
+            ("0 requests\n".to_owned(), Some(0))
+        );
+    }
 }
 
 #[test]
@@ -801,6 +827,26 @@ fn a_page_that_cannot_be_written_is_an_error_with_its_name() {
         told.contains("--html: /nowhere/page.html: cannot be written: "),
         "{told}"
     );
+}
+
+#[test]
+fn a_page_never_takes_the_place_of_a_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [log, link] = ["access.log", "page.html"].map(|name| folder.path().join(name));
+    let lines = constructed(&[(0, 3)]);
+    std::fs::write(&log, &lines).expect("a log");
+    std::os::unix::fs::symlink(&log, &link).expect("a link");
+    let log = binary::text(&log);
+    for page in [log, binary::text(&link)] {
+        let output = replay(&["--limit", "5/1m", "--html", page, SHOP, log], b"");
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(
+            told.contains(&format!("--html: {page}: is one of the logs")),
+            "{told}"
+        );
+        assert_eq!(std::fs::read_to_string(log).expect("a log"), lines);
+    }
 }
 
 /// What a person sees who runs this in a terminal.

@@ -7,3 +7,4 @@ pub mod client_address;
 pub mod config_text;
 pub mod identifier;
 pub mod path;
+pub mod replayed_log;

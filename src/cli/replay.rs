@@ -8,6 +8,7 @@ use std::{
     fs::{self, File},
     io::{self, IsTerminal as _, Read, Write},
     num::NonZeroU64,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -83,6 +84,10 @@ pub(super) enum ReplayError {
     NoRequest { file: String, lines: String },
     #[error("--html: {file}: cannot be written: {error}")]
     Page { file: String, error: io::Error },
+    #[error(
+        "--html: {file}: is one of the logs, which the page would take the place of\n  hint: name another file"
+    )]
+    PageIsLog { file: String },
     #[error("writing the result: {0}")]
     Output(#[from] io::Error),
 }
@@ -92,7 +97,8 @@ impl ReplayError {
     pub(super) fn is_usage(&self) -> bool {
         match self {
             Self::Config(_) | Self::SameWindow(..) => true,
-            Self::Closed { .. } | Self::NoRequest { .. } | Self::Page { .. } => true,
+            Self::Closed { .. } | Self::NoRequest { .. } => true,
+            Self::Page { .. } | Self::PageIsLog { .. } => true,
             Self::Read { .. } | Self::Output(_) => false,
         }
     }
@@ -106,6 +112,12 @@ pub(super) fn replay(
 ) -> Result<(), ReplayError> {
     if scenario.suggest {
         return suggest(scenario, env, out);
+    }
+    if let Some(page) = &scenario.html
+        && scenario.files.iter().any(|log| is_same_file(log, page))
+    {
+        let file = page.display().to_string();
+        return Err(ReplayError::PageIsLog { file });
     }
     let (mut replay, hasher) = replay_of(scenario, env, AS_IT_IS)?;
     let mut pictures = match scenario.html {
@@ -146,6 +158,15 @@ pub(super) fn replay(
         table::report(&report, out)?;
     }
     Ok(())
+}
+
+/// Whether both lead to one file, by whatever names.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| {
+        let data = path.metadata().ok().filter(fs::Metadata::is_file);
+        data.map(|data| (data.dev(), data.ino()))
+    };
+    file(one).is_some_and(|one| file(other) == Some(one))
 }
 
 /// Prints what limits would have cost.

@@ -168,16 +168,15 @@ impl Report {
             .runs
             .iter()
             .map(|run| (run.rule.name(), outcome(run)));
-        let mut slots: Vec<Slot> = replay.runs[0].tallies.keys().copied().collect();
-        slots.sort_unstable();
         Self {
             logs: LogsReport::new(reading, replay),
             requests: requests.collect(),
             in_force: replay.runs[0].rule.name(),
             forgetful: replay.forgetful(),
             timeline: replay.timeline.clone(),
-            limits: slots
-                .iter()
+            limits: replay.runs[0]
+                .tallies
+                .keys()
                 .map(|slot| limit(*slot, reading, &replay.runs, identifiers))
                 .collect(),
         }

@@ -1,6 +1,6 @@
 //! Every request decided again: by the limiter of the proxy, and by others to compare it with.
 
-use std::{collections::HashMap, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
 use smallvec::SmallVec;
@@ -159,7 +159,7 @@ pub(super) struct Run {
     requests: u64,
     /// The most counters in memory at once.
     counters: usize,
-    pub tallies: HashMap<Slot, Tally>,
+    pub tallies: BTreeMap<Slot, Tally>,
     pub verdicts: Verdicts,
 }
 
@@ -173,7 +173,7 @@ impl Run {
             requests: 0,
             counters: 0,
             policies,
-            tallies: HashMap::new(),
+            tallies: BTreeMap::new(),
             verdicts: Verdicts::default(),
         }
     }

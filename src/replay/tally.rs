@@ -55,7 +55,6 @@ pub(super) struct Tally {
     pub footprint: Footprint,
     pub near: Near,
     pub identifiers: HashMap<Identifier, Counted>,
-    logs: HashMap<Identifier, Log>,
     /// How many entries the logs may have before they are swept.
     sweep_at: usize,
     entries: usize,
@@ -63,11 +62,12 @@ pub(super) struct Tally {
 }
 
 /// Requests of one identifier.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Counted {
     pub requests: u64,
     pub denied: u64,
     held: Held,
+    log: Log,
 }
 
 impl Tally {
@@ -83,7 +83,6 @@ impl Tally {
             false_denials: 0,
             max_excess: 0,
             identifiers: HashMap::new(),
-            logs: HashMap::new(),
             sweep_at: MOST_ENTRIES,
             entries: 0,
             newest: 0,
@@ -91,17 +90,19 @@ impl Tally {
     }
 
     pub fn count(&mut self, decided: &Decided, now: Timestamp) {
-        let Decided {
-            identifier, cost, ..
-        } = *decided;
+        let cost = decided.cost;
+        let (quota, window) = (self.limit.quota(), self.limit.window());
+        let (now, length) = (window.moment_of(now), window.length());
         self.requests += 1;
-        let counted = self.identifiers.entry(identifier).or_default();
+        // Looked up once: it is far away in memory, as a rule.
+        let counted = self.identifiers.entry(decided.identifier).or_default();
         counted.requests += 1;
         if !decided.allowed {
             counted.denied += 1;
             self.denied += 1;
         }
-        let (exact, quota) = (self.units(identifier, now), self.limit.quota());
+        let before = counted.log.len();
+        let exact = counted.log.units(now, length);
         self.near.add(exact, decided.estimate, quota);
         let fits = exact.saturating_add(cost) <= quota;
         match (decided.allowed, fits) {
@@ -110,7 +111,16 @@ impl Tally {
             (true, true) | (false, false) => {}
         }
         if decided.charged {
-            self.charge(identifier, cost, now);
+            counted.log.add(now, cost);
+            let peak = counted.log.peak_around(now, length);
+            self.max_excess = self.max_excess.max(peak.saturating_sub(quota));
+            let units = counted.log.units(now, length);
+            self.footprint.charged(&mut counted.held, now, units);
+            self.newest = self.newest.max(now);
+        }
+        self.entries = self.entries + counted.log.len() - before;
+        if self.entries > self.sweep_at {
+            self.sweep();
         }
     }
 
@@ -119,44 +129,17 @@ impl Tally {
         counted.filter(|counted| counted.denied > 0).count()
     }
 
-    /// How many count at this time.
-    fn units(&mut self, identifier: Identifier, now: Timestamp) -> u64 {
-        let window = self.limit.window();
-        let Some(log) = self.logs.get_mut(&identifier) else {
-            return 0;
-        };
-        let before = log.len();
-        let units = log.units(window.moment_of(now), window.length());
-        self.entries -= before - log.len();
-        units
-    }
-
-    fn charge(&mut self, identifier: Identifier, cost: u64, now: Timestamp) {
-        let window = self.limit.window();
-        let now = window.moment_of(now);
-        let log = self.logs.entry(identifier).or_default();
-        let before = log.len();
-        log.add(now, cost);
-        self.entries += log.len() - before;
-        let peak = log.peak_around(now, window.length());
-        let excess = peak.saturating_sub(self.limit.quota());
-        self.max_excess = self.max_excess.max(excess);
-        self.newest = self.newest.max(now);
-        let units = log.units(now, window.length());
-        let counted = self.identifiers.entry(identifier).or_default();
-        self.footprint.charged(&mut counted.held, now, units);
-        if self.entries > self.sweep_at {
-            self.sweep();
-        }
-    }
-
     /// Forgets whose units have all left the window by the newest stamp. Only stamps that go back by more than
     /// that could still have met them.
     fn sweep(&mut self) {
         let (newest, window) = (self.newest, self.limit.window().length());
-        self.logs.retain(|_, log| log.units(newest, window) > 0);
-        self.logs.shrink_to_fit();
-        self.entries = self.logs.values().map(Log::len).sum();
+        self.entries = 0;
+        for counted in self.identifiers.values_mut() {
+            if counted.log.units(newest, window) == 0 {
+                counted.log = Log::default();
+            }
+            self.entries += counted.log.len();
+        }
         self.sweep_at = (2 * self.entries).max(MOST_ENTRIES);
     }
 }

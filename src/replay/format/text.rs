@@ -4,6 +4,8 @@
 //! hold spaces; a grammar of fields takes such a line for a broken one. So fields are found from what cannot be mistaken:
 //! the address at the beginning, a time in brackets, a status after the request.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, StatusCode};
 
 use super::Format;
@@ -237,7 +239,10 @@ impl<'l> Iterator for Fields<'l> {
 }
 
 /// `\x22`, `\"`, `\\` and the other escapes of logs, as what they stand for.
-fn unescaped(text: &[u8]) -> Vec<u8> {
+fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'\\') {
+        return Cow::Borrowed(text);
+    }
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [byte, after @ ..] = rest {
@@ -255,7 +260,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
         plain.push(stands_for);
         rest = left;
     }
-    plain
+    Cow::Owned(plain)
 }
 
 fn digit(byte: u8) -> Option<u8> {
