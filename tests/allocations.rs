@@ -35,9 +35,9 @@ fn a_request_asks_for_memory_no_more_often_than_this() {
     };
     let redis = format!("store: {{url: \"{}\", budget: 10s}}\n", server.url());
     let cases = [
-        ("admitted by memory", "", "1000000/366d", 200, 145.0),
-        ("admitted by Redis", &*redis, "1000000/366d", 200, 165.0),
-        ("denied by memory", "", "1/366d", 429, 75.0),
+        ("admitted by memory", "", "1000000/366d", 200, 126.0),
+        ("admitted by Redis", &*redis, "1000000/366d", 200, 143.0),
+        ("denied by memory", "", "1/366d", 429, 59.0),
     ];
     for (what, store, limit, status, bound) in cases {
         let app = App::start(&format!("{upstream}{store}{}", policy(limit)));
