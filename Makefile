@@ -47,7 +47,7 @@ soak: fuzz ## Fuzz, then measure bounds in ms and MB on real servers, see docs/s
 bench: export PATH := $(PATH):/usr/sbin:/sbin
 bench: export QUICK := $(QUICK)
 bench: ## Measure the speed as ratios to Pingora alone and to peers, see docs/bench.md; 15 minutes, QUICK=1 takes 3
-	@scripts/require.sh cargo cmake cc nginx redis-server wrk haproxy taskset strip
+	@scripts/require.sh cargo cmake cc nginx redis-server wrk haproxy goaccess taskset strip
 	@scripts/timed.sh cargo bench --locked --bench speed
 
 fuzz: export SECONDS_EACH ?= $(if $(QUICK),30,600)
