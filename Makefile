@@ -40,7 +40,7 @@ package: ## Make the archive for machines without containers, its checksum and S
 
 soak: export PATH := $(PATH):/usr/sbin:/sbin
 soak: export QUICK := $(QUICK)
-soak: fuzz ## Fuzz, then measure bounds in ms and MB on real servers, see docs/soak.md; QUICK=1 takes 5 minutes
+soak: fuzz ## Fuzz, then measure bounds in ms and MB on real servers, see docs/soak.md; QUICK=1 takes 6 minutes
 	@scripts/require.sh cargo cmake cc nginx redis-server
 	@scripts/timed.sh cargo bench --locked --bench soak
 
