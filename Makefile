@@ -40,14 +40,14 @@ package: ## Make the archive for machines without containers, its checksum and S
 
 soak: export PATH := $(PATH):/usr/sbin:/sbin
 soak: export QUICK := $(QUICK)
-soak: fuzz ## Fuzz, then measure bounds in ms and MB on real servers, see docs/soak.md; QUICK=1 takes 5 minutes
+soak: fuzz ## Fuzz, then measure bounds in ms and MB on real servers, see docs/soak.md; QUICK=1 takes 6 minutes
 	@scripts/require.sh cargo cmake cc nginx redis-server
 	@scripts/timed.sh cargo bench --locked --bench soak
 
 bench: export PATH := $(PATH):/usr/sbin:/sbin
 bench: export QUICK := $(QUICK)
 bench: ## Measure the speed as ratios to Pingora alone and to peers, see docs/bench.md; 15 minutes, QUICK=1 takes 3
-	@scripts/require.sh cargo cmake cc nginx redis-server wrk haproxy taskset strip
+	@scripts/require.sh cargo cmake cc nginx redis-server wrk haproxy goaccess taskset strip
 	@scripts/timed.sh cargo bench --locked --bench speed
 
 fuzz: export SECONDS_EACH ?= $(if $(QUICK),30,600)

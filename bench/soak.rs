@@ -15,6 +15,8 @@ mod counting;
 mod crowd;
 #[path = "soak/load.rs"]
 mod load;
+#[path = "soak/replay.rs"]
+mod replay;
 #[expect(dead_code, reason = "`make bench` uses more of it")]
 #[path = "common/report.rs"]
 mod report;

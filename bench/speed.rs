@@ -9,6 +9,8 @@ mod cores;
 mod figures;
 #[path = "speed/latency.rs"]
 mod latency;
+#[path = "speed/logs.rs"]
+mod logs;
 #[path = "speed/memory.rs"]
 mod memory;
 #[path = "speed/peers.rs"]
@@ -51,17 +53,21 @@ pub struct Scale {
     round: Duration,
     /// Where a table has a million.
     million: u64,
+    /// Of the log that is replayed.
+    log_lines: u64,
 }
 
 const FULL: Scale = Scale {
     rounds: 7,
     round: Duration::from_secs(3),
     million: 1_000_000,
+    log_lines: 300_000,
 };
 const QUICK: Scale = Scale {
     rounds: 3,
     round: Duration::from_secs(1),
     million: 100_000,
+    log_lines: 100_000,
 };
 
 /// `QUICK` in the environment makes it short.
@@ -78,6 +84,7 @@ fn main() -> ExitCode {
     latency::added(&scale, &mut report);
     script::decisions(&scale, &mut report);
     memory::sizes(&scale, &mut report);
+    logs::replay(&scale, &mut report);
 
     report.write(&results.join("speed.json"), quick);
     plot::write(&throughput, &results.join("speed.svg"));

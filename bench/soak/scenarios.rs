@@ -19,6 +19,7 @@ use super::{
     counting::counting,
     crowd::crowd,
     load::{Answers, Load, Plan},
+    replay::replay,
     report::{Bound, Report, millis},
     script::script,
     slow_readers::slow_readers,
@@ -40,7 +41,7 @@ use super::{
 
 type Scenario = fn(&Scale, &mut Report);
 
-pub const ALL: [(&str, Scenario); 14] = [
+pub const ALL: [(&str, Scenario); 15] = [
     ("kill", kill),
     ("stop", stop),
     ("fail-over", fail_over),
@@ -54,6 +55,7 @@ pub const ALL: [(&str, Scenario); 14] = [
     ("bodies", bodies),
     ("slowloris", slowloris),
     ("slow-readers", slow_readers),
+    ("replay", replay),
     ("flat", flat),
 ];
 
@@ -70,6 +72,8 @@ pub struct Scale {
     pub crowd_rounds: u32,
     /// Requests of a round.
     pub crowd_requests: u64,
+    /// Lines of a log.
+    pub replayed_lines: u64,
 }
 
 impl Scale {
@@ -82,6 +86,7 @@ impl Scale {
         body: 1_000_000_000,
         crowd_rounds: 31,
         crowd_requests: 10_000,
+        replayed_lines: 10_000_000,
     };
     pub const QUICK: Self = Self {
         kills: 2,
@@ -92,6 +97,7 @@ impl Scale {
         body: 100_000_000,
         crowd_rounds: 15,
         crowd_requests: 4_000,
+        replayed_lines: 1_000_000,
     };
 }
 

@@ -57,13 +57,7 @@ impl Kind {
         {
             return Err(wanted);
         }
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut folders = std::env::split_paths(&path);
-        let found = folders.find_map(|folder| {
-            let file = folder.join(name);
-            file.is_file().then_some(file)
-        });
-        found.ok_or(wanted)
+        installed(name).ok_or(wanted)
     }
 
     /// Starts it before an upstream, with a Redis at this port if it counts in one.
@@ -220,6 +214,16 @@ impl Drop for Peer {
         drop(self.process.kill());
         drop(self.process.wait());
     }
+}
+
+/// Where a program of this name is.
+pub fn installed(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = std::env::split_paths(&path);
+    folders.find_map(|folder| {
+        let file = folder.join(name);
+        file.is_file().then_some(file)
+    })
 }
 
 pub fn free_address() -> SocketAddr {
