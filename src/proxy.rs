@@ -2,6 +2,7 @@
 //! reads is written in [`response`].
 
 mod access;
+mod field;
 pub mod forward;
 mod request;
 mod request_id;

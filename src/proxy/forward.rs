@@ -109,7 +109,7 @@ pub(super) fn request(
         head.append_header("Via", via(came.version, name))?;
     }
     if let Some(id) = id {
-        head.insert_header(X_REQUEST_ID, id.value())?;
+        head.insert_header(X_REQUEST_ID.written, id.value())?;
     }
     Ok(())
 }

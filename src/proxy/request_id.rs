@@ -1,7 +1,9 @@
 //! What a request is called, by all who write of it.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use uuid::Uuid;
+
+use super::field::Field;
 
 /// What a request is called: the value of its `X-Request-Id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +14,7 @@ impl RequestId {
     /// `._~+/=:@-`, which can be written anywhere without being escaped. It proves nothing: clients may send what they
     /// like.
     pub fn of(headers: &HeaderMap) -> Self {
-        let mut lines = headers.get_all(&ID).iter();
+        let mut lines = headers.get_all(&X_REQUEST_ID.name).iter();
         match (lines.next(), lines.next()) {
             (Some(id), None) if is_plain(id.as_bytes()) => Self(id.clone()),
             _ => Self::random(),
@@ -42,11 +44,8 @@ fn is_plain(id: &[u8]) -> bool {
     (1..=LONGEST).contains(&id.len()) && id.iter().all(is_plain)
 }
 
-/// The header, as it is written.
-pub(super) const X_REQUEST_ID: &str = "X-Request-Id";
-
-/// The same, as it is found.
-pub(super) static ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Where it stands.
+pub(super) static X_REQUEST_ID: Field = Field::new("X-Request-Id", "x-request-id");
 
 /// Above what any of the usual makers of ids writes.
 const LONGEST: usize = 128;

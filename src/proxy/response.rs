@@ -15,14 +15,15 @@ mod cors;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
 use pingora::http::ResponseHeader;
 use serde::Serialize;
 use smallvec::SmallVec;
 
 pub use self::cors::Cors;
 use super::{
-    request_id::{ID, RequestId, X_REQUEST_ID},
+    field::{Field, Fields},
+    request_id::{RequestId, X_REQUEST_ID},
     text::Text,
 };
 use crate::{
@@ -139,9 +140,9 @@ impl Responder {
         head: &mut ResponseHeader,
     ) -> pingora::Result<()> {
         if let Some(id) = asked.id
-            && !head.headers.contains_key(&ID)
+            && !head.headers.contains_key(&X_REQUEST_ID.name)
         {
-            head.insert_header(X_REQUEST_ID, id.value())?;
+            head.set(&X_REQUEST_ID, id.value())?;
         }
         if let Some(cors) = &self.settings.cors {
             cors.expose(asked.head, &self.exposed, head)?;
@@ -158,7 +159,7 @@ impl Responder {
         &self,
         verdict: &Verdict,
         passed: Duration,
-        head: &mut ResponseHeader,
+        head: &mut impl Fields,
     ) -> pingora::Result<()> {
         let Some(reported) = verdict.reported() else {
             return Ok(());
@@ -174,15 +175,15 @@ impl Responder {
                     whole_seconds(left.saturating_sub(passed))
                 }
             };
-            head.insert_header(X_RATELIMIT_LIMIT, limit.limit.quota())?;
-            head.insert_header(X_RATELIMIT_REMAINING, decision.remaining())?;
-            head.insert_header(X_RATELIMIT_RESET, reset)?;
+            head.set(&X_RATELIMIT_LIMIT, limit.limit.quota())?;
+            head.set(&X_RATELIMIT_REMAINING, decision.remaining())?;
+            head.set(&X_RATELIMIT_RESET, reset)?;
         }
         if self.settings.ratelimit {
             if let Some(members) = self.policy_members(verdict) {
-                head.append_header(RATELIMIT_POLICY, members)?;
+                head.add(&RATELIMIT_POLICY, members)?;
             }
-            head.append_header(RATELIMIT, member(limit, reported, passed))?;
+            head.add(&RATELIMIT, member(limit, reported, passed))?;
         }
         Ok(())
     }
@@ -248,14 +249,14 @@ impl Responder {
         let status = grpc.map_or(problem.status, |(status, _, _)| status);
         let head = self.head(asked, status, content_type, body.len(), |head| {
             if let Some((_, code, message)) = grpc {
-                head.insert_header(GRPC_STATUS, code)?;
-                head.insert_header(GRPC_MESSAGE, message)?;
+                head.set(&GRPC_STATUS, code)?;
+                head.set(&GRPC_MESSAGE, message)?;
             }
             if let Some(seconds) = problem.retry_after {
-                head.insert_header(RETRY_AFTER, seconds)?;
+                head.set(&RETRY_AFTER, seconds)?;
             }
             if let Some(challenge) = &problem.challenge {
-                head.insert_header(WWW_AUTHENTICATE, challenge)?;
+                head.set(&WWW_AUTHENTICATE, challenge.as_str())?;
             }
             verdict.map_or(Ok(()), |verdict| self.limits(verdict, passed, head))
         });
@@ -268,23 +269,27 @@ impl Responder {
         status: StatusCode,
         content_type: &'static str,
         length: usize,
-        more: impl FnOnce(&mut ResponseHeader) -> pingora::Result<()>,
+        more: impl FnOnce(&mut HeaderMap) -> pingora::Result<()>,
     ) -> ResponseHeader {
         let build = || {
-            let mut head = ResponseHeader::build(status, Some(12))?;
-            head.insert_header(header::CONTENT_TYPE, content_type)?;
-            head.insert_header(header::CONTENT_LENGTH, length)?;
-            head.insert_header(header::CACHE_CONTROL, "no-store")?;
+            let mut fields = HeaderMap::with_capacity(USUAL_FIELDS);
+            fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+            fields.insert(header::CONTENT_LENGTH, length.into());
+            fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
             if let Some(id) = asked.id {
-                head.insert_header(X_REQUEST_ID, id.value())?;
+                fields.set(&X_REQUEST_ID, id.value())?;
             }
             if let Some(cors) = &self.settings.cors {
-                cors.share(asked.head, &self.exposed, &mut head)?;
+                cors.share(asked.head, &self.exposed, &mut fields)?;
             }
-            more(&mut head)?;
-            Ok::<_, Box<pingora::Error>>(head)
+            more(&mut fields)?;
+            Ok::<_, Box<pingora::Error>>(fields)
         };
-        build().expect("names are constant; values are numbers, words of ours or the configuration, or came as headers")
+        let fields = build().expect("names are constant; values are numbers, words of ours or the configuration, or came as headers");
+        let (mut head, ()) = http::Response::new(()).into_parts();
+        head.status = status;
+        head.headers = fields;
+        head.into()
     }
 
     fn policy_members(&self, verdict: &Verdict) -> Option<HeaderValue> {
@@ -521,13 +526,18 @@ fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> Header
 
 /// Which of the headers that we send a page may read (Fetch Standard, 3.3.4).
 fn exposed(settings: &ResponseSettings) -> HeaderValue {
-    let mut names = vec![RETRY_AFTER, X_REQUEST_ID];
+    let mut fields = vec![&RETRY_AFTER, &X_REQUEST_ID];
     if settings.ratelimit {
-        names.extend([RATELIMIT_POLICY, RATELIMIT]);
+        fields.extend([&RATELIMIT_POLICY, &RATELIMIT]);
     }
     if settings.x_ratelimit {
-        names.extend([X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET]);
+        fields.extend([
+            &X_RATELIMIT_LIMIT,
+            &X_RATELIMIT_REMAINING,
+            &X_RATELIMIT_RESET,
+        ]);
     }
+    let names: Vec<&str> = fields.into_iter().map(|field| field.written).collect();
     HeaderValue::try_from(names.join(", ")).expect("names are constant")
 }
 
@@ -548,15 +558,15 @@ pub fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
-const RETRY_AFTER: &str = "Retry-After";
-const WWW_AUTHENTICATE: &str = "WWW-Authenticate";
-const X_RATELIMIT_LIMIT: &str = "X-RateLimit-Limit";
-const X_RATELIMIT_REMAINING: &str = "X-RateLimit-Remaining";
-const X_RATELIMIT_RESET: &str = "X-RateLimit-Reset";
-const RATELIMIT_POLICY: &str = "RateLimit-Policy";
-const RATELIMIT: &str = "RateLimit";
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+static RETRY_AFTER: Field = Field::new("Retry-After", "retry-after");
+static WWW_AUTHENTICATE: Field = Field::new("WWW-Authenticate", "www-authenticate");
+static X_RATELIMIT_LIMIT: Field = Field::new("X-RateLimit-Limit", "x-ratelimit-limit");
+static X_RATELIMIT_REMAINING: Field = Field::new("X-RateLimit-Remaining", "x-ratelimit-remaining");
+static X_RATELIMIT_RESET: Field = Field::new("X-RateLimit-Reset", "x-ratelimit-reset");
+static RATELIMIT_POLICY: Field = Field::new("RateLimit-Policy", "ratelimit-policy");
+static RATELIMIT: Field = Field::new("RateLimit", "ratelimit");
+static GRPC_STATUS: Field = Field::new("grpc-status", "grpc-status");
+static GRPC_MESSAGE: Field = Field::new("grpc-message", "grpc-message");
 const GRPC_UNKNOWN: u64 = 2;
 const GRPC_PERMISSION_DENIED: u64 = 7;
 const GRPC_RESOURCE_EXHAUSTED: u64 = 8;
@@ -567,6 +577,9 @@ const GRPC_UNAUTHENTICATED: u64 = 16;
 
 /// Bytes of a name, a quota and a window; longer ones cost a second allocation.
 const USUAL_MEMBER: usize = 48;
+
+/// Header fields of an answer of our own, with some to spare: more of them cost a second allocation.
+const USUAL_FIELDS: usize = 12;
 
 /// Bytes of a body; longer ones cost a second allocation.
 const USUAL_BODY: usize = 256;

@@ -3,6 +3,8 @@
 use http::{HeaderValue, header, request::Parts};
 use pingora::http::ResponseHeader;
 
+use crate::proxy::field::{Field, Fields};
+
 /// Which pages may read our answers (Fetch Standard, 3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
@@ -18,13 +20,13 @@ impl Cors {
         &self,
         asked: &Parts,
         exposed: &HeaderValue,
-        head: &mut ResponseHeader,
+        head: &mut impl Fields,
     ) -> pingora::Result<()> {
         if let Some(reader) = self.reader(asked) {
-            head.insert_header(ALLOW_ORIGIN, reader)?;
-            head.insert_header(EXPOSE_HEADERS, exposed.clone())?;
+            head.set(&ALLOW_ORIGIN, reader)?;
+            head.set(&EXPOSE_HEADERS, exposed.clone())?;
             if self.credentials {
-                head.insert_header(ALLOW_CREDENTIALS, "true")?;
+                head.set(&ALLOW_CREDENTIALS, "true")?;
             }
         }
         self.vary(head)
@@ -37,11 +39,11 @@ impl Cors {
         exposed: &HeaderValue,
         head: &mut ResponseHeader,
     ) -> pingora::Result<()> {
-        if !head.headers.contains_key(ALLOW_ORIGIN) {
+        if !head.headers.contains_key(&ALLOW_ORIGIN.name) {
             return Ok(());
         }
         if self.reader(asked).is_some() {
-            head.append_header(EXPOSE_HEADERS, exposed.clone())?;
+            head.add(&EXPOSE_HEADERS, exposed.clone())?;
         }
         self.vary(head)
     }
@@ -63,14 +65,22 @@ impl Cors {
     }
 
     /// Caches are not to show one origin what another got, nor what nobody did.
-    fn vary(&self, head: &mut ResponseHeader) -> pingora::Result<()> {
+    fn vary(&self, head: &mut impl Fields) -> pingora::Result<()> {
         if self.origins.is_some() {
-            head.append_header(header::VARY, "Origin")?;
+            head.add(&VARY, "Origin")?;
         }
         Ok(())
     }
 }
 
-const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
-const ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials";
-const EXPOSE_HEADERS: &str = "Access-Control-Expose-Headers";
+static ALLOW_ORIGIN: Field =
+    Field::new("Access-Control-Allow-Origin", "access-control-allow-origin");
+static ALLOW_CREDENTIALS: Field = Field::new(
+    "Access-Control-Allow-Credentials",
+    "access-control-allow-credentials",
+);
+static EXPOSE_HEADERS: Field = Field::new(
+    "Access-Control-Expose-Headers",
+    "access-control-expose-headers",
+);
+static VARY: Field = Field::new("Vary", "vary");
