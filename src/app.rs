@@ -190,17 +190,9 @@ impl Parts {
         control.block_on(upstreams.resolve_within(FIRST_RESOLUTION));
         upstreams.start(background);
 
-        let settings = config.server.clone();
-        let guests = Guests {
-            bounds: settings.bounds,
-            census: Arc::new(Census::new(
-                settings.census,
-                config.hasher.clone(),
-                config.clients.clone(),
-                Some(metrics.clone()),
-            )),
-        };
-        let openings: Vec<Opening> = settings.listen.iter().map(Opening::new).collect();
+        let listen = config.server.listen.clone();
+        let guests = guests(&config, metrics.clone());
+        let openings: Vec<Opening> = listen.iter().map(Opening::new).collect();
         let (values, bounds) = (config.values.clone(), config.requests);
         let admin_token = config.admin_token.take();
         let rules = rules(config, Arc::new(limiter), upstreams);
@@ -213,7 +205,7 @@ impl Parts {
             reloads.clone(),
             background.clone(),
         );
-        reloader.keeps_identities(&settings.listen, &openings);
+        reloader.keeps_identities(&listen, &openings);
         let readiness = Readiness::default();
         Self {
             observatory: HttpServer::new_app(Observatory {
@@ -245,6 +237,19 @@ impl Parts {
     }
 }
 
+/// How connections of clients are bounded.
+fn guests(config: &Config, metrics: Arc<Metrics>) -> Guests {
+    Guests {
+        bounds: config.server.bounds,
+        census: Arc::new(Census::new(
+            config.server.census.clone(),
+            config.hasher.clone(),
+            config.clients.clone(),
+            Some(metrics),
+        )),
+    }
+}
+
 /// Has each of the workers serve the gateway at all of the listeners, which nobody else holds then: they are closed with
 /// the last worker's.
 fn start_workers(
@@ -258,7 +263,7 @@ fn start_workers(
     let start = |worker: Worker| {
         let listeners = listeners.iter().map(Listener::try_clone);
         let mut proxy = http_proxy(&conf, gateway.clone());
-        proxy.server_options = Some(server_options(&gateway.bounds, &guests.bounds));
+        proxy.server_options = Some(server_options(&gateway.bounds));
         proxy.h2_options = Some(h2_options(&guests.bounds));
         let listeners = listeners.collect::<Result<_, _>>()?;
         Ok(worker.start(listeners, proxy, guests.clone(), closing.clone())?)
@@ -442,11 +447,10 @@ async fn any_ended(workers: &mut [RunningWorker]) {
 }
 
 /// What Pingora's server of HTTP is told about connections.
-fn server_options(requests: &RequestBounds, bounds: &Bounds) -> HttpServerOptions {
+fn server_options(bounds: &RequestBounds) -> HttpServerOptions {
     let mut options = HttpServerOptions::default();
     // It is how often a connection is used again.
-    options.keepalive_request_limit = Some(requests.requests_per_connection - 1);
-    options.h2_idle_timeout = Some(bounds.idle_timeout);
+    options.keepalive_request_limit = Some(bounds.requests_per_connection - 1);
     options
 }
 

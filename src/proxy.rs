@@ -42,7 +42,7 @@ use crate::{
     limiter::{Intent, Limiter, Verdict},
     metrics::{ConnectionEnd, Metrics, UpstreamOutcome},
     policy::{Client, ClientRule, RequestView},
-    server::{Pace, Readiness},
+    server::{InFlight, Pace, Readiness},
     upstream::Member,
 };
 
@@ -127,6 +127,8 @@ pub struct RequestState {
     upstream_chosen: Option<Instant>,
     /// From then to the head of its answer.
     upstream_took: Option<Duration>,
+    /// Keeps a connection of HTTP/2 from being idle.
+    serving: Option<InFlight>,
 }
 
 /// Where a request goes.
@@ -163,6 +165,7 @@ impl ProxyHttp for Gateway {
             way: None,
             upstream_chosen: None,
             upstream_took: None,
+            serving: None,
         })
     }
 
@@ -175,7 +178,10 @@ impl ProxyHttp for Gateway {
         let headers = &session.req_header().headers;
         let has_id = state.rules.forwarding.request_id;
         state.id = has_id.then(|| RequestId::of(headers));
-        Pace::head_is_read(session.digest());
+        match session.req_header().version {
+            Version::HTTP_2 => state.serving = InFlight::on(session.digest()),
+            _ => Pace::head_is_read(session.digest()),
+        }
         request::bound_waiting(session, &self.bounds, self.readiness.is_ready());
         request::join_cookies(session.req_header_mut())
     }
@@ -408,7 +414,9 @@ impl ProxyHttp for Gateway {
     }
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, state: &mut Self::CTX) {
-        Pace::is_served(session.digest());
+        if state.serving.is_none() {
+            Pace::is_served(session.digest());
+        }
         if error.is_some_and(request::took_nothing) && session.as_downstream().as_http2().is_none()
         {
             // In HTTP/2 it is the connection that sees it.

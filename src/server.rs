@@ -43,7 +43,7 @@ pub use self::{
     connection::Bounds,
     listener::{BindError, Bound, ListenAddress, bind, bind_tcp},
     opening::{ListenerSettings, Opening, ProxyProtocol},
-    pace::Pace,
+    pace::{InFlight, Pace},
     tls::{Certificate, IdentityError, IdentityFiles, KeyPair, ServerIdentity, Tls, TlsSettings},
 };
 

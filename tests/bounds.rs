@@ -7,7 +7,15 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{app::App, curl::curl_for, upstream::Upstream, wire::Wire};
+use socket2::{Domain, Socket, Type};
+
+use crate::support::{
+    app::App,
+    curl::curl_for,
+    frames::{END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, WINDOW_UPDATE, frame},
+    upstream::Upstream,
+    wire::Wire,
+};
 
 fn start(bounds: &str) -> (App, Upstream) {
     start_at("\"127.0.0.1:0\"", bounds)
@@ -339,17 +347,54 @@ fn clients_of_http_2_meet_the_same_bounds() {
 
 /// An upstream whose answers go on for longer than anybody reads.
 fn endless() -> SocketAddr {
-    let endless = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = endless.local_addr().expect("bound");
+    answering(10_000_000_000)
+}
+
+/// An upstream with answers of so many bytes.
+fn answering(length: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
-        for stream in endless.incoming() {
+        for stream in listener.incoming() {
             let mut stream = stream.expect("accepted");
             let _ = stream.read(&mut [0; 4096]);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n");
-            while stream.write_all(&[0; 65_536]).is_ok() {}
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"
+            );
+            let mut left = length;
+            while left > 0 && stream.write_all(&[0; 65_536][..left.min(65_536)]).is_ok() {
+                left = left.saturating_sub(65_536);
+            }
         }
     });
     address
+}
+
+/// A client whose system takes little before the client reads it.
+fn with_a_small_buffer(proxy: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_recv_buffer_size(4_096).expect("a small buffer");
+    socket.connect(&proxy.into()).expect("it listens");
+    socket.into()
+}
+
+/// A request by HTTP/2, whose answer may be as large as it likes.
+fn by_http_2() -> Vec<u8> {
+    let most = 0x7fff_0000_u32.to_be_bytes();
+    [
+        PREFACE.to_vec(),
+        frame(SETTINGS, 0, 0, &[&[0, 4][..], &most].concat()),
+        frame(WINDOW_UPDATE, 0, 0, &most),
+        // GET, http, /, and the authority x.
+        frame(
+            HEADERS,
+            END_STREAM | END_HEADERS,
+            1,
+            &[0x82, 0x86, 0x84, 0x41, 1, b'x'],
+        ),
+    ]
+    .concat()
 }
 
 #[tokio::test]
@@ -361,6 +406,28 @@ async fn a_client_of_http_1_that_reads_nothing_is_cut_off() {
     app.metric_becomes("slidegate_connections ", 0.0).await;
 }
 
+/// That its request was served, and nothing is asked for, is no reason to keep its end back.
+#[tokio::test]
+async fn an_answer_by_http_2_that_is_read_late_is_whole_however_short_the_idle_timeout() {
+    const LENGTH: usize = 500_000;
+    let listen = "{address: \"127.0.0.1:0\", h2c: true}";
+    let app = start_before(answering(LENGTH), listen, "idle_timeout: 1s");
+    let mut client = with_a_small_buffer(app.proxy);
+    client.write_all(&by_http_2()).expect("sent");
+    // They end by idle_timeout, one after the other.
+    for _ in 0..3 {
+        let mut idle = Wire::open(app.proxy);
+        let ended = tokio::task::spawn_blocking(move || idle.rest());
+        assert_eq!(ended.await.expect("it is closed"), "");
+    }
+    let read = tokio::task::spawn_blocking(move || {
+        let mut told = Vec::new();
+        client.read_to_end(&mut told).map(|_| told)
+    });
+    let told = read.await.expect("it is closed").expect("and not reset");
+    assert!(told.len() > LENGTH, "{} bytes", told.len());
+}
+
 /// In HTTP/2 Pingora waits without an end for a client that does not read.
 #[tokio::test]
 async fn a_client_of_http_2_that_reads_nothing_is_cut_off() {
@@ -370,19 +437,7 @@ async fn a_client_of_http_2_that_reads_nothing_is_cut_off() {
         "body_timeout: 300ms",
     );
     let mut client = TcpStream::connect(app.proxy).expect("it listens");
-    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
-        let length = u8::try_from(payload.len()).expect("short");
-        [&[0, 0, length, kind, flags, 0, 0, 0, stream][..], payload].concat()
-    };
-    let most = 0x7fff_0000_u32.to_be_bytes();
-    let asked = [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        frame(4, 0, 0, &[&[0, 4][..], &most].concat()),
-        frame(8, 0, 0, &most),
-        // GET, http, /, and the authority x.
-        frame(1, 5, 1, &[0x82, 0x86, 0x84, 0x41, 1, b'x']),
-    ];
-    client.write_all(&asked.concat()).expect("sent");
+    client.write_all(&by_http_2()).expect("sent");
     ended(&app, "slow_read", 1.0).await;
     app.metric_becomes("slidegate_connections ", 0.0).await;
 }

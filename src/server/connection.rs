@@ -83,7 +83,7 @@ pub(super) struct Connection {
     head: usize,
     /// Until when it is, where it did not come at once.
     late: Option<Pin<Box<Sleep>>>,
-    /// Since when nothing has come of the next request.
+    /// Since when nothing has come of the next request; of HTTP/2, when it began.
     idle: Option<Instant>,
     /// When to look at that.
     look: Option<Pin<Box<Sleep>>>,
@@ -119,12 +119,10 @@ impl Connection {
             .set(opened.client.map(Into::into))
             .expect("a new digest knows no peer");
         let stream = BufStream::with_capacity(READ_BUFFER, WRITE_BUFFER, opened.transport);
-        let pace = Arc::new(Pace::default());
-        pace.set(if opened.is_h2 {
-            Phase::Head
-        } else {
-            Phase::Idle
-        });
+        let pace = Arc::new(Pace::new(match opened.is_h2 {
+            true => Phase::Head,
+            false => Phase::Idle,
+        }));
         let nothing = ResponseHeader::build(StatusCode::OK, Some(0)).expect("a head of a status");
         let ours: Box<dyn Any + Send + Sync> = Box::new(pace.clone());
         Self {
@@ -167,6 +165,7 @@ impl Connection {
     /// Follows the head of a request: `length` bytes came of whatever is read.
     fn head_advances(&mut self, context: &mut Context<'_>, length: usize) -> io::Result<()> {
         match (self.pace.phase(), length) {
+            (Phase::Busy, 0) if self.is_h2 => return self.is_not_idle_for_long(context),
             (Phase::Busy, _) => {}
             (Phase::Idle, 0) => return self.is_not_idle_for_long(context),
             (Phase::Idle, _) => {
@@ -204,20 +203,35 @@ impl Connection {
         }
     }
 
-    /// Pingora would set a timer before each request, and drop it when that comes. This one stays, however many do, and looks
-    /// at the time when it goes off.
+    /// Pingora would set a timer before each request, and drop it when that comes; of HTTP/2 it would cut the end of an answer
+    /// that it has written and the client has not read. This one stays, however many requests do, and looks at the
+    /// time when it goes off.
     fn is_not_idle_for_long(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let patience = self.bounds.idle_timeout;
         let since = *self.idle.get_or_insert_with(clock::instant);
-        let look = self.look.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let look = self.look.take();
+        let mut look = look.unwrap_or_else(|| Box::pin(sleep(patience)));
         while look.as_mut().poll(context).is_ready() {
+            let since = match self.is_h2 {
+                true => self.no_request_since().max(since),
+                false => since,
+            };
             if clock::elapsed(since) >= patience {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             let until = tokio::time::Instant::from_std(since) + patience;
             look.as_mut().reset(until);
         }
+        self.look = Some(look);
         Ok(())
+    }
+
+    /// Of HTTP/2: since when nothing is asked for, and all that was is sent.
+    fn no_request_since(&self) -> Instant {
+        match self.stalled {
+            Some(_) => clock::instant(),
+            None => self.pace.idle_since(),
+        }
     }
 
     /// Bounds how long the client of HTTP/2 takes nothing; in HTTP/1 Pingora does.

@@ -177,6 +177,9 @@ fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let keepalive = TcpKeepalive::new();
     let keepalive = keepalive.with_time(KEEPALIVE).with_interval(BETWEEN_PROBES);
     socket.set_tcp_keepalive(&keepalive)?;
+    // And this. Where megabytes wait in the kernel, it tells of room only once a third of them is sent: a slow reader
+    // would look like one that takes nothing.
+    socket.set_tcp_notsent_lowat(MOST_UNSENT)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
@@ -226,6 +229,9 @@ fn hint(error: &io::Error, address: &ListenAddress) -> &'static str {
 
 /// The most connections that wait to be accepted; the kernel's own bound (`somaxconn`) is the same.
 pub(super) const BACKLOG: i32 = 4096;
+
+/// What the kernel takes of an answer before it can send it, in bytes.
+const MOST_UNSENT: u32 = 128 * 1024;
 
 /// How long a connection is silent until the kernel asks whether anybody is there, and from one question to the next;
 /// after nine without an answer it is closed, by Linux's default.
