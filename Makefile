@@ -14,7 +14,7 @@ run: ## Build and start slidegate; UPSTREAM=host:port and REDIS_URL=redis://host
 test: export PATH := $(PATH):/usr/sbin:/sbin
 test: ## Run every test
 	@scripts/require.sh cargo cmake cc curl nginx openssl redis-server \
-		unshare nsenter setpriv mount ip iptables dnsmasq h2load prometheus promtool python3 node strace
+		unshare nsenter setpriv mount ip iptables dnsmasq h2load prometheus promtool python3 node script strace
 	@scripts/timed.sh cargo test --locked
 
 lint: export RUSTDOCFLAGS := -D warnings
@@ -46,7 +46,7 @@ soak: fuzz ## Fuzz, then measure bounds in ms and MB on real servers, see docs/s
 
 bench: export PATH := $(PATH):/usr/sbin:/sbin
 bench: export QUICK := $(QUICK)
-bench: ## Measure the speed as ratios to Pingora alone and to peers, see docs/bench.md; 15 minutes, QUICK=1 takes 3
+bench: ## Measure the speed as ratios to Pingora alone and to peers, see docs/bench.md; 13 minutes, QUICK=1 takes 3
 	@scripts/require.sh cargo cmake cc nginx redis-server wrk haproxy goaccess taskset strip
 	@scripts/timed.sh cargo bench --locked --bench speed
 

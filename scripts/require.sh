@@ -25,6 +25,7 @@ package() {
     ip) echo iproute2 ;;
     node) echo nodejs ;;
     promtool) echo prometheus ;;
+    script) echo bsdutils ;;
     strip) echo binutils ;;
     nsenter | setpriv | taskset | unshare) echo util-linux ;;
     *) echo "$1" ;;

@@ -1,4 +1,5 @@
-//! Log lines that clients can cause, bounded so that they can not become the load.
+//! Log lines that repeat, bounded so that they can not become the load: those that clients can cause, and those of what fails
+//! again and again.
 
 mod folded;
 mod news;

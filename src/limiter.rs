@@ -350,7 +350,7 @@ impl Limiter {
     }
 
     /// Counts what came of a question that charges, sent at `started`; returns when that was. A cause that fails several
-    /// groups is one failure.
+    /// groups is one failure. Of a store in memory nothing is counted, and it answers when it is asked.
     fn received<'r>(
         &self,
         replies: impl IntoIterator<Item = &'r GroupReply>,
@@ -358,7 +358,6 @@ impl Limiter {
         intent: Intent,
     ) -> Instant {
         if !self.shared.store.is_remote() {
-            // It answers at once, and always.
             return started;
         }
         let took = clock::elapsed(started);

@@ -6,8 +6,9 @@
 //!
 //! A [`Replay`] decides on the requests: `run` by the limiter of the proxy, by each algorithm on counters of its own,
 //! each at its own stamp and in the order of the log. `tally` counts what came of it, limit by limit, and judges each
-//! decision by an exact `log` of what was admitted, and its `footprint` is what Redis would have held. A [`Timeline`] and what is [`Near`] a limit are for pictures; a [`Report`] tells it all. Where nobody knows a limit yet, `suggest` tells
-//! what each would have cost.
+//! decision by an exact `log` of what was admitted, and its `footprint` is what Redis would have held. A [`Timeline`] and
+//! what is [`Near`] a limit are for pictures; a [`Report`] tells it all. Where nobody knows a limit yet, `suggest` tells what
+//! each would have cost.
 //!
 //! Nothing here knows a file or a terminal; those are the command's.
 

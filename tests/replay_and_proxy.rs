@@ -14,8 +14,8 @@ use slidegate::{
 
 use crate::support::{app::App, upstream::Upstream};
 
-/// Several limits that are charged together and taken back, one of other requests, one that is charged by what was answered, and one that stops
-/// nothing; all by this algorithm.
+/// Several limits that are charged together and taken back, one of other requests, one that is charged by what was
+/// answered, and one that stops nothing; all by this algorithm.
 fn yaml(upstream: &Upstream, algorithm: Algorithm) -> String {
     let (address, algorithm) = (upstream.address, algorithm.name());
     format!(

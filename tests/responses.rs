@@ -579,7 +579,9 @@ async fn requests_sent_ahead_are_answered_in_order() {
             "{response}"
         );
         assert!(
-            response.contains(&format!("X-RateLimit-Remaining: {remaining}\r\n")),
+            response
+                .to_lowercase()
+                .contains(&format!("x-ratelimit-remaining: {remaining}\r\n")),
             "{response}"
         );
     }

@@ -153,7 +153,7 @@ async fn a_post_that_the_upstream_read_and_dropped_is_not_sent_again() {
     assert!(second.starts_with("HTTP/1.1 502 "), "{second}");
     assert_eq!(posts.load(Ordering::SeqCst), 1);
     assert!(
-        second.contains("X-RateLimit-Remaining: 98"),
+        second.contains("x-ratelimit-remaining: 98"),
         "charged once: {second}"
     );
 }

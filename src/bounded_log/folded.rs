@@ -66,7 +66,7 @@ pub struct Kind<E> {
     more: u64,
 }
 
-/// What a kind is found by, apart from it: all of them are looked through at every event.
+/// What a kind is found by, apart from it: all of them are looked through at an event that is not like the last.
 #[derive(Clone, Copy, Debug)]
 struct Label {
     /// See [`Event::mark`].

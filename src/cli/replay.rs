@@ -1,25 +1,24 @@
 //! `slidegate replay`: what limits would have done to the traffic that access logs tell of. Connects to nothing.
 
 mod page;
+mod progress;
 mod table;
 
 use std::{
-    cell::Cell,
-    fs::{self, File},
-    io::{self, IsTerminal as _, Read, Write},
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
     num::NonZeroU64,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
 };
 
 use clap::{ArgGroup, Args};
 
-use self::page::Page;
+use self::{page::Page, progress::Progress};
 
 use crate::{
-    app, clock,
+    app,
     config::{Config, ConfigError, Environment},
     policy::{ClientRule, IdentifierHasher, Policy, PolicySet},
     ratelimit::{Limit, Window},
@@ -83,11 +82,13 @@ pub(super) enum ReplayError {
     )]
     NoRequest { file: String, lines: String },
     #[error("--html: {file}: cannot be written: {error}")]
+    ClosedPage { file: String, error: io::Error },
+    #[error("--html: {file}: the page was not written: {error}")]
     Page { file: String, error: io::Error },
     #[error(
-        "--html: {file}: is one of the logs, which the page would take the place of\n  hint: name another file"
+        "--html: {file}: is read here, and the page would take its place\n  hint: name another file"
     )]
-    PageIsLog { file: String },
+    PageIsInput { file: String },
     #[error("writing the result: {0}")]
     Output(#[from] io::Error),
 }
@@ -98,8 +99,8 @@ impl ReplayError {
         match self {
             Self::Config(_) | Self::SameWindow(..) => true,
             Self::Closed { .. } | Self::NoRequest { .. } => true,
-            Self::Page { .. } | Self::PageIsLog { .. } => true,
-            Self::Read { .. } | Self::Output(_) => false,
+            Self::ClosedPage { .. } | Self::PageIsInput { .. } => true,
+            Self::Read { .. } | Self::Page { .. } | Self::Output(_) => false,
         }
     }
 }
@@ -113,11 +114,8 @@ pub(super) fn replay(
     if scenario.suggest {
         return suggest(scenario, env, out);
     }
-    if let Some(page) = &scenario.html
-        && scenario.files.iter().any(|log| is_same_file(log, page))
-    {
-        let file = page.display().to_string();
-        return Err(ReplayError::PageIsLog { file });
+    if let Some(page) = &scenario.html {
+        may_be_written(page, scenario)?;
     }
     let (mut replay, hasher) = replay_of(scenario, env, AS_IT_IS)?;
     let mut pictures = match scenario.html {
@@ -160,13 +158,34 @@ pub(super) fn replay(
     Ok(())
 }
 
+/// Says before anything is read that a page has no place, or would take that of what is read.
+fn may_be_written(page: &Path, scenario: &Scenario) -> Result<(), ReplayError> {
+    let file = page.display().to_string();
+    let mut inputs = scenario.files.iter().chain(&scenario.config);
+    if inputs.any(|input| is_same_file(input, page)) {
+        return Err(ReplayError::PageIsInput { file });
+    }
+    if page.exists() && !page.is_file() && !page.is_dir() {
+        // A pipe's other end would take this for the page.
+        return Ok(());
+    }
+    let mut writing = OpenOptions::new();
+    let opened = writing.append(true).create(true).open(page);
+    opened.map_err(|error| ReplayError::ClosedPage { file, error })?;
+    Ok(())
+}
+
 /// Whether both lead to one file, by whatever names.
-fn is_same_file(one: &Path, other: &Path) -> bool {
+fn is_same_file(input: &Path, other: &Path) -> bool {
     let file = |path: &Path| {
         let data = path.metadata().ok().filter(fs::Metadata::is_file);
         data.map(|data| (data.dev(), data.ino()))
     };
-    file(one).is_some_and(|one| file(other) == Some(one))
+    let input = match input.as_os_str() == "-" {
+        true => Path::new("/dev/stdin"),
+        false => input,
+    };
+    file(input).is_some_and(|input| file(other) == Some(input))
 }
 
 /// Prints what limits would have cost.
@@ -262,7 +281,7 @@ fn suggesting(scenario: &Scenario, env: &Environment<'_>) -> Result<Suggesting, 
     })
 }
 
-/// By the policies of a configuration, which is read once for each rule: a set of policies belongs to one.
+/// By the policies of a configuration, which is read anew for each rule: a set of policies belongs to one.
 fn by_configuration(
     path: &Path,
     env: &Environment<'_>,
@@ -360,74 +379,4 @@ fn read_all(files: &[PathBuf], each: &mut dyn FnMut(&Record)) -> Result<Reading,
     }
     progress.clear();
     Ok(all)
-}
-
-/// How far it is, on a terminal; elsewhere nothing.
-struct Progress {
-    /// Of all logs in bytes; `None` where one is a pipe.
-    size: Option<u64>,
-    read: Cell<u64>,
-    requests: Cell<u64>,
-    told: Cell<Instant>,
-    is_shown: bool,
-}
-
-impl Progress {
-    fn of(size: Option<u64>) -> Self {
-        Self {
-            size,
-            read: Cell::new(0),
-            requests: Cell::new(0),
-            told: Cell::new(clock::instant()),
-            is_shown: io::stderr().is_terminal(),
-        }
-    }
-
-    fn watched<R: Read>(&self, bytes: R) -> Watched<'_, R> {
-        Watched {
-            bytes,
-            read: &self.read,
-        }
-    }
-
-    /// Tells of one more request, now and then.
-    fn tell(&self) {
-        let requests = self.requests.get() + 1;
-        self.requests.set(requests);
-        let is_due = || clock::elapsed(self.told.get()) > Self::PAUSE;
-        if !self.is_shown || !requests.is_multiple_of(Self::STRIDE) || !is_due() {
-            return;
-        }
-        self.told.set(clock::instant());
-        let share = self
-            .size
-            .and_then(|size| (self.read.get() * 100).checked_div(size));
-        let share = share.map(|share| format!("{:>3} %, ", share.min(100)));
-        eprint!("\r{}{requests} requests ", share.unwrap_or_default());
-    }
-
-    /// Leaves an empty line.
-    fn clear(&self) {
-        if self.is_shown {
-            eprint!("\r\x1b[K");
-        }
-    }
-
-    /// Between two tellings.
-    const PAUSE: Duration = Duration::from_millis(100);
-    /// How many requests are not worth a look at the clock.
-    const STRIDE: u64 = 1_024;
-}
-
-struct Watched<'p, R> {
-    bytes: R,
-    read: &'p Cell<u64>,
-}
-
-impl<R: Read> Read for Watched<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.bytes.read(buffer)?;
-        self.read.set(self.read.get() + read as u64);
-        Ok(read)
-    }
 }

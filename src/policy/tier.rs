@@ -117,3 +117,32 @@ impl Tiers {
             .map(|(identifier, tier)| (*identifier, *tier))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_scaled_is_0_only_if_it_was_and_never_too_large() {
+        // Four times as much in a minute would pass what is exact.
+        let large = 1 << 36;
+        for (quota, multiplied, divided, expected) in [
+            (0, 4, 1, 0),
+            (1, 1, 4, 1),
+            (10, 1, 4, 2),
+            (10, 2, 1, 20),
+            (large, 4, 1, large),
+            (large, 1, 2, large / 2),
+        ] {
+            let limit = Limit::new(quota, "1m".parse().expect("a window")).expect("a limit");
+            let named = NamedLimit {
+                name: "one".into(),
+                limit,
+                algorithm: Algorithm::default(),
+            };
+            let divided = NonZeroU64::new(divided).expect("it is not 0");
+            let scaled = Tiers::of(vec![named]).scaled(multiplied, divided);
+            assert_eq!(scaled.own()[0].limit.quota(), expected, "{quota}");
+        }
+    }
+}

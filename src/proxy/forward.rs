@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     request_id::{RequestId, X_REQUEST_ID},
-    text::Text,
+    text::HeaderText,
 };
 use crate::policy::Client;
 
@@ -95,7 +95,10 @@ pub(super) fn request(
     let host = host(head);
     if settings.client != ClientHeaders::Forwarded {
         if let Some(address) = address {
-            head.insert_header("X-Forwarded-For", Text::default().address(address).value())?;
+            head.insert_header(
+                "X-Forwarded-For",
+                HeaderText::default().address(address).value(),
+            )?;
         }
         head.insert_header("X-Forwarded-Proto", HeaderValue::from_static(proto))?;
         if let Some(host) = &host {

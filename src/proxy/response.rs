@@ -24,7 +24,7 @@ pub use self::cors::Cors;
 use super::{
     field::{Field, Fields},
     request_id::{RequestId, X_REQUEST_ID},
-    text::Text,
+    text::HeaderText,
 };
 use crate::{
     limiter::{LimitDecision, Outcome, Verdict},
@@ -514,7 +514,7 @@ fn member(named: &NamedLimit, limit: &LimitDecision, passed: Duration) -> Header
             Some(Wait::Never) | None => None,
         }
     };
-    let mut text = Text::default();
+    let mut text = HeaderText::default();
     text.word("\"").word(&named.name).word("\"");
     text.word(";r=").number(limit.decision.remaining());
     if let Some(wait) = told {

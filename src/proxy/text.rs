@@ -1,4 +1,4 @@
-//! Header values of several words, written one after another: the value is all that asks for memory.
+//! Header values of several words, written one after another; one of at most 96 bytes asks for memory as a value alone.
 
 use std::net::IpAddr;
 
@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 
 /// What is written so far.
 #[derive(Default)]
-pub(super) struct Text(SmallVec<[u8; USUAL]>);
+pub(super) struct HeaderText(SmallVec<[u8; USUAL]>);
 
-impl Text {
+impl HeaderText {
     pub(super) fn word(&mut self, word: &str) -> &mut Self {
         self.0.extend_from_slice(word.as_bytes());
         self
@@ -57,13 +57,13 @@ mod tests {
             "2001:db8::7",
         ] {
             let parsed: IpAddr = address.parse().expect(address);
-            assert_eq!(Text::default().address(parsed).value(), address);
+            assert_eq!(HeaderText::default().address(parsed).value(), address);
         }
     }
 
     #[test]
     fn words_and_numbers_stand_as_they_were_written() {
-        let mut text = Text::default();
+        let mut text = HeaderText::default();
         let long = "x".repeat(100);
         text.word(&long).word(";r=").number(0);
         text.word(";t=").number(u64::MAX);

@@ -293,8 +293,8 @@ impl Upstream {
     async fn resolve_within(&self, patience: Duration) {
         let addresses = self.settings.addresses.iter().enumerate();
         let resolving = addresses.map(|(place, address)| async move {
-            let mut trouble = News::default();
-            let resolving = self.resolve(place, address, &mut trouble);
+            let mut news = News::default();
+            let resolving = self.resolve(place, address, &mut news);
             if timeout(patience, resolving).await.is_err() {
                 let upstream = self.name();
                 tracing::warn!(upstream, %address, "The upstream's name was not resolved in time.");
@@ -307,26 +307,26 @@ impl Upstream {
     ///
     /// What was found stays until something else is: a name server that is away changes nothing.
     async fn keep_resolving(&self, place: usize, address: &Address) {
-        let mut trouble = News::default();
+        let mut news = News::default();
         while let Address::Name { .. } = address {
             let pause = match self.found.lock()[place].len() {
                 0 => UNRESOLVED_PAUSE.min(self.settings.resolve_interval),
                 _ => self.settings.resolve_interval,
             };
             tokio::time::sleep(pause).await;
-            self.resolve(place, address, &mut trouble).await;
+            self.resolve(place, address, &mut news).await;
         }
     }
 
-    /// Resolves a name once. `trouble` is why that failed the last time, if it did.
-    async fn resolve(&self, place: usize, address: &Address, trouble: &mut News<String>) {
+    /// Resolves a name once. `news` is of this name.
+    async fn resolve(&self, place: usize, address: &Address, news: &mut News<String>) {
         let Address::Name { host, port } = address else {
             return;
         };
         let upstream = self.name();
         match tokio::net::lookup_host((&**host, *port)).await {
             Ok(found) => {
-                trouble.went_well();
+                news.went_well();
                 let found = found.take(MOST_ADDRESSES);
                 let mut found: Vec<_> = found.map(|socket| address.found(socket)).collect();
                 found.sort_unstable_by_key(|target| target.socket.clone());
@@ -334,7 +334,7 @@ impl Upstream {
                 self.found(place, found);
             }
             Err(error) => {
-                if let Some(error) = trouble.failed(error.to_string()) {
+                if let Some(error) = news.failed(error.to_string()) {
                     tracing::warn!(upstream, %address, error, "The upstream's name was not resolved.");
                 }
             }

@@ -101,6 +101,9 @@ pub struct LimitReport {
     /// The same, as a value.
     #[serde(skip)]
     pub of: Limit,
+    /// Which one it is, of all that the policies have.
+    #[serde(skip)]
+    pub(crate) slot: Slot,
     /// How the rule in force estimated around it; for pictures.
     #[serde(skip)]
     pub near: Near,
@@ -241,6 +244,7 @@ fn limit(slot: Slot, reading: &Reading, runs: &[Run], identifiers: Identifiers<'
         name: limit.name.to_string(),
         limit: limit.limit.to_string(),
         of: limit.limit,
+        slot,
         near: tally.near.clone(),
         requests: tally.requests,
         share: share(tally.requests, reading.requests),

@@ -194,7 +194,7 @@ impl Run {
     /// An identifier's counters are in one part of the store, which forgets its own. So this asks whether a part has room for what
     /// may be asked for in it, and errs to the safe side.
     fn is_forgetful(&self, furthest: Duration) -> bool {
-        let room = self.memory.max_counters / PARTS;
+        let room = self.memory.max_counters / MemorySettings::SHARDS;
         let (mut counters, mut logs) = (0, false);
         for (slot, tally) in &self.tallies {
             let named = slot.of(&self.policies);
@@ -206,7 +206,8 @@ impl Run {
             let windows = usize::try_from(windows).unwrap_or(usize::MAX);
             counters += in_one_part(tally.identifiers.len()).saturating_mul(windows);
         }
-        (self.counters > room && counters > room) || (logs && self.counters > PARTS * room / 10 * 9)
+        (self.counters > room && counters > room)
+            || (logs && self.counters > NEARLY_FULL * self.memory.max_counters / 100)
     }
 
     fn tally(&mut self, slot: Slot) -> &mut Tally {
@@ -270,7 +271,7 @@ impl Run {
 
 /// How many of so many identifiers may be in one part of the store: chance gives some parts more than others.
 fn in_one_part(identifiers: usize) -> usize {
-    let share = identifiers / PARTS;
+    let share = identifiers / MemorySettings::SHARDS;
     identifiers.min(share + 4 * share.isqrt() + 4)
 }
 
@@ -295,8 +296,8 @@ const MEMORY: MemorySettings = MemorySettings {
     max_counters: 500_000,
 };
 
-/// Into so many parts, by identifiers, the store divides its memory.
-const PARTS: usize = 64;
+/// In percent: logs are forgotten before all parts of the store are full, since some have more of them than others.
+const NEARLY_FULL: usize = 90;
 
 /// After so many requests it is looked how full memory is: that takes a lock for each part.
 const LOOK_EVERY: u64 = 512;

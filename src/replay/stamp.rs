@@ -25,10 +25,12 @@ pub(super) fn epoch(text: &str) -> Option<Timestamp> {
     if seconds.is_empty() || !digits(seconds) || !digits(fraction) {
         return None;
     }
-    let seconds: u64 = seconds.parse().ok()?;
+    let seconds: i64 = seconds.parse().ok()?;
     let fraction: String = fraction.chars().chain("000".chars()).take(3).collect();
-    let millis = seconds.checked_mul(1000)? + fraction.parse::<u64>().ok()?;
-    Some(Timestamp::from_millis(millis))
+    let millis = seconds.checked_mul(1000)?;
+    let millis = millis.checked_add(fraction.parse().ok()?)?;
+    // Before the year 10000, as all moments that can be written as such.
+    timestamp(jiff::Timestamp::from_millisecond(millis).ok()?)
 }
 
 fn timestamp(moment: jiff::Timestamp) -> Option<Timestamp> {
@@ -76,7 +78,16 @@ mod tests {
         assert_eq!(millis(epoch("1693840791.7564995")), Some(1_693_840_791_756));
         assert_eq!(millis(epoch("1693840791.5")), Some(1_693_840_791_500));
         assert_eq!(millis(epoch("1693840791")), Some(1_693_840_791_000));
-        for text in ["", ".5", "-1", "1e9", "99999999999999999999"] {
+        for text in [
+            "",
+            ".5",
+            "-1",
+            "1e9",
+            "253402300800",
+            "9223372036854775.999",
+            "18446744073709551.999",
+            "99999999999999999999",
+        ] {
             assert_eq!(epoch(text), None, "{text}");
         }
     }

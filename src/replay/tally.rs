@@ -28,7 +28,7 @@ pub(super) struct Decided {
 
 /// Which limit: its policy, tier and place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     pub policy: usize,
     pub tier: usize,
     pub limit: usize,

@@ -27,6 +27,12 @@ pub struct MemorySettings {
     pub max_counters: usize,
 }
 
+impl MemorySettings {
+    /// Into so many parts, by identifiers, its memory is divided; a full one forgets its own. Enough that two threads seldom
+    /// meet: a lock is held for well under a microsecond.
+    pub const SHARDS: usize = 64;
+}
+
 /// Counters in this process, with its own clock.
 #[derive(Debug)]
 pub struct MemoryStore {
@@ -38,9 +44,12 @@ pub struct MemoryStore {
 impl MemoryStore {
     /// An empty store that tells time by `clock`.
     pub fn new(settings: MemorySettings, clock: Clock) -> Self {
-        let per_shard = settings.max_counters.div_ceil(SHARDS).max(1);
+        let per_shard = settings
+            .max_counters
+            .div_ceil(MemorySettings::SHARDS)
+            .max(1);
         Self {
-            shards: (0..SHARDS)
+            shards: (0..MemorySettings::SHARDS)
                 .map(|_| Mutex::new(Shard::new(per_shard)))
                 .collect(),
             hasher: RandomState::new(),
@@ -133,7 +142,7 @@ impl MemoryStore {
     fn shard_of(&self, identifier: Identifier) -> usize {
         let hash = self.hasher.hash_one(identifier.bits());
         // The upper half: the lower bits choose the place within the shard's table.
-        usize::try_from(hash >> 32).expect("32 bits fit an index") % SHARDS
+        usize::try_from(hash >> 32).expect("32 bits fit an index") % MemorySettings::SHARDS
     }
 
     fn time(&self, at: At) -> (Timestamp, Lifetime) {
@@ -155,9 +164,6 @@ impl LockedShards<'_> {
             .expect("every shard of the group was locked")
     }
 }
-
-/// Enough that two threads seldom meet; a lock is held for well under a microsecond.
-const SHARDS: usize = 64;
 
 #[cfg(test)]
 mod tests {

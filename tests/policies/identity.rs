@@ -193,7 +193,7 @@ fn what_is_required_and_missing_is_named_in_the_401() {
         ));
         let answer = setup.answer("GET /?x=hunter2", &["X-Tenant: hunter2"]);
         assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
-        let challenge = format!("WWW-Authenticate: ApiKey {challenge}\r\n");
+        let challenge = format!("www-authenticate: ApiKey {challenge}\r\n");
         assert!(answer.contains(&challenge), "{answer}");
         let detail = format!("an identifier is required: {told}\"");
         assert!(answer.contains(&detail), "{answer}");

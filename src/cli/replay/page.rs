@@ -104,15 +104,25 @@ impl Page<'_> {
         if !limit.worst.is_empty() {
             html += &rows("Most denied by the rule in force", &table::worst(limit));
         }
-        let window = limit.of.window().to_string();
-        let mut suggestions = self.suggestions.iter();
-        let suggestion = suggestions.find(|one| one.policy == limit.policy && one.window == window);
-        if let Some(suggestion) = suggestion {
+        if let Some(suggestion) = self.suggestion(limit) {
             html += &plots::peaks(&suggestion.peaks, limit).html();
         }
         html += &plots::near(&limit.near, self.report.in_force).html();
         let reports = self.others.iter().chain([self.report]);
         html + &plots::by_limit(&plots::same_limit(reports, limit)).html()
+    }
+
+    /// What identifiers did at their busiest; `None` where not all of them meet this limit.
+    fn suggestion(&self, limit: &LimitReport) -> Option<&Suggestion> {
+        let is_another_tier = |other: &LimitReport| {
+            other.policy == limit.policy && other.slot.tier != limit.slot.tier
+        };
+        if self.report.limits.iter().any(is_another_tier) {
+            return None;
+        }
+        let window = limit.of.window().to_string();
+        let mut suggestions = self.suggestions.iter();
+        suggestions.find(|one| one.policy == limit.policy && one.window == window)
     }
 
     fn unread(&self) -> String {

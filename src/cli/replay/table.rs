@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     cli::report::span,
-    replay::{ASSUMPTIONS, LimitReport, LogsReport, Reading, Report, Suggestion},
+    replay::{ASSUMPTIONS, LimitReport, LogsReport, Outcome, Reading, Report, Suggestion},
 };
 
 /// What was read, and what was not.
@@ -71,17 +71,18 @@ pub(super) fn unreadable(reading: &Reading) -> String {
 
 /// What the limits did.
 pub(super) fn report(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    if let Some(outcome) = report
-        .requests
-        .get(report.in_force)
-        .filter(|_| !report.limits.is_empty())
-    {
+    let had_a_say = |outcome: &&Outcome| !report.limits.is_empty() || outcome.refused > 0;
+    let outcome = report.requests.get(report.in_force);
+    if let Some(outcome) = outcome.filter(had_a_say) {
         let (passed, denied, refused) = (outcome.passed, outcome.denied, outcome.refused);
         let rule = report.in_force;
         write!(out, "\n{passed} pass and {denied} are denied by {rule}")?;
         match refused {
             0 => writeln!(out)?,
-            _ => writeln!(out, "; {refused} are refused for what they are")?,
+            _ => writeln!(
+                out,
+                "; {refused} are refused for what they are: blocked, or without the identifier that a policy wants"
+            )?,
         }
     } else if report.logs.requests > 0 {
         writeln!(out, "\nno limit was asked about any of them")?;

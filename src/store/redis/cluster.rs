@@ -261,19 +261,19 @@ struct Refresher {
 
 impl Refresher {
     async fn run(mut self) {
-        let mut trouble = News::default();
+        let mut news = News::default();
         loop {
             match self.learn().await {
-                Ok(()) => trouble.went_well(),
-                Err(reason) => {
-                    if let Some(reason) = trouble.failed(reason) {
+                Ok(()) => news.went_well(),
+                Err(trouble) => {
+                    if let Some(reason) = news.failed(trouble) {
                         tracing::warn!(%reason, "No server tells the slots of the cluster: those known so far are asked, and failure modes decide the others.");
                     }
                 }
             }
             self.shared.attempted.send_replace(true);
             time::sleep(SHORTEST_PAUSE).await;
-            self.rest(!trouble.is_failing()).await;
+            self.rest(!news.is_failing()).await;
         }
     }
 

@@ -3,8 +3,6 @@
 //! By hand: what is drawn is bars, cells and lines, each with a word on it that a reader's pointer and a screen reader
 //! find. Colours are classes of the page's style.
 
-use std::fmt::Write as _;
-
 use super::escaped;
 
 /// What stands along a side, each at its share of it.
@@ -140,18 +138,17 @@ impl Chart {
     }
 
     fn put(&mut self, shape: &str) {
-        self.svg
-            .write_str(shape)
-            .expect("a string takes everything");
+        self.svg.push_str(shape);
     }
 }
 
-/// Round numbers from 0 to the first that is no less than `most`, in at most six steps; and the last.
-pub(super) fn round_steps(most: f64) -> (Vec<f64>, f64) {
+/// Round numbers from 0 to the first that is no less than `most`, in at most five steps of at least `least`; and the last.
+pub(super) fn round_steps(most: f64, least: f64) -> (Vec<f64>, f64) {
+    let most = if most > 0.0 { most } else { 1.0 };
     let magnitude = 10_f64.powf((most / 5.0).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * magnitude);
     let step = steps.into_iter().find(|step| most / step <= 5.0);
-    let step = step.unwrap_or(most);
+    let step = step.unwrap_or(most).max(least);
     let many = (most / step).ceil();
     let numbers = std::iter::successors(Some(0.0), |number| Some(number + 1.0));
     let numbers = numbers.take_while(|number| *number <= many);
@@ -170,13 +167,18 @@ mod tests {
 
     #[test]
     fn an_axis_has_round_numbers_and_ends_no_lower_than_what_is_drawn() {
-        for (most, last, steps) in [
-            (7.0, 8.0, 4),
-            (1.0, 1.0, 5),
-            (0.3, 0.3, 3),
-            (4_321.0, 5_000.0, 5),
+        for (most, least, last, steps) in [
+            (7.0, 1.0, 8.0, 4),
+            (1.0, 0.0, 1.0, 5),
+            (0.3, 0.0, 0.3, 3),
+            (0.0, 0.0, 1.0, 5),
+            (4_321.0, 1.0, 5_000.0, 5),
+            // Of counts none is between two.
+            (0.0, 1.0, 1.0, 1),
+            (1.0, 1.0, 1.0, 1),
+            (2.0, 1.0, 2.0, 2),
         ] {
-            let (numbers, end) = round_steps(most);
+            let (numbers, end) = round_steps(most, least);
             assert!((end - last).abs() < 1e-9, "{most}: {end}");
             assert_eq!(numbers.len(), steps + 1, "{most}: {numbers:?}");
         }

@@ -28,24 +28,24 @@ pub(super) async fn run(
     mut losses: mpsc::Receiver<Trouble>,
 ) {
     let mut pause = SHORTEST_PAUSE;
-    let mut trouble = News::default();
+    let mut news = News::default();
     loop {
-        let reason = match dialer.dial(&shared).await {
+        let trouble = match dialer.dial(&shared).await {
             Ok(dialed) => {
                 tracing::info!(store = %dialer, server = %dialed.address, "Connected to the store.");
-                trouble.went_well();
+                news.went_well();
                 let since = clock::instant();
                 shared.hold(dialed.generation, dialed.connection);
-                let reason = losses.recv().await.expect("the sender is in shared");
+                let trouble = losses.recv().await.expect("the sender is in shared");
                 if clock::elapsed(since) >= LONGEST_PAUSE {
                     pause = Duration::ZERO;
                 }
-                reason
+                trouble
             }
-            Err(reason) => reason,
+            Err(trouble) => trouble,
         };
         shared.fail(pause);
-        if let Some(reason) = trouble.failed(reason) {
+        if let Some(reason) = news.failed(trouble) {
             tracing::warn!(store = %dialer, %reason, "The store is not connected: until it is, failure modes decide.");
         }
         time::sleep(pause).await;

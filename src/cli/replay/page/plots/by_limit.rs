@@ -17,7 +17,7 @@ pub(in crate::cli::replay::page) fn by_limit(limits: &[&LimitReport]) -> Figure 
     let title = "How often it would be wrong by another limit";
     let all = LINES.iter().flat_map(|line| line.shares(limits));
     let most = all.map(|(share, _)| share).fold(0.0, f64::max);
-    let (numbers, end) = round_steps(if most > 0.0 { most } else { 1.0 });
+    let (numbers, end) = round_steps(most, 0.0);
     let place = |limit: usize| (limit as f64 + 0.5) / limits.len() as f64;
     let names = limits.iter().enumerate();
     let across = Axis {
@@ -78,14 +78,12 @@ impl Line {
     }
 }
 
-/// The limit at this place of each report, the lowest first.
+/// The same limit in each report, the lowest first.
 pub(in crate::cli::replay::page) fn same_limit<'r>(
     reports: impl IntoIterator<Item = &'r Report>,
     limit: &LimitReport,
 ) -> Vec<&'r LimitReport> {
-    let same = |other: &&LimitReport| {
-        (&other.name, &other.policy, &other.plan) == (&limit.name, &limit.policy, &limit.plan)
-    };
+    let same = |other: &&LimitReport| other.slot == limit.slot;
     let mut limits: Vec<_> = reports
         .into_iter()
         .flat_map(|report| report.limits.iter().filter(same))

@@ -22,7 +22,7 @@ pub(in crate::cli::replay::page) fn over_time(timeline: &Timeline) -> Figure {
     let place =
         |number: u64, more: f64| ((number - first) as f64 + more) / timeline.length().max(1) as f64;
     let most = slices.values().map(|slice| slice.requests).max();
-    let (numbers, end) = round_steps(most.unwrap_or(1).max(1) as f64);
+    let (numbers, end) = round_steps(most.unwrap_or(0) as f64, 1.0);
     let length = span(std::time::Duration::from_millis(timeline.slice_ms));
     let up = Axis {
         label: format!("requests in {length}"),
