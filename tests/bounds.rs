@@ -354,18 +354,21 @@ fn endless() -> SocketAddr {
 fn answering(length: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
+    let answer = move |mut stream: TcpStream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = write!(
+            stream,
+            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"
+        );
+        let mut left = length;
+        while left > 0 && stream.write_all(&[0; 65_536][..left.min(65_536)]).is_ok() {
+            left = left.saturating_sub(65_536);
+        }
+    };
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = stream.expect("accepted");
-            let _ = stream.read(&mut [0; 4096]);
-            let _ = write!(
-                stream,
-                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"
-            );
-            let mut left = length;
-            while left > 0 && stream.write_all(&[0; 65_536][..left.min(65_536)]).is_ok() {
-                left = left.saturating_sub(65_536);
-            }
+            let stream = stream.expect("accepted");
+            std::thread::spawn(move || answer(stream));
         }
     });
     address
@@ -374,7 +377,9 @@ fn answering(length: usize) -> SocketAddr {
 /// A client whose system takes little before the client reads it.
 fn with_a_small_buffer(proxy: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.set_recv_buffer_size(4_096).expect("a small buffer");
+    socket.set_recv_buffer_size(65_536).expect("a small buffer");
+    // As on a network: a packet of loopback is larger than this buffer, and is waited for long.
+    socket.set_tcp_mss(1_460).expect("small packets");
     socket.connect(&proxy.into()).expect("it listens");
     socket.into()
 }
@@ -404,6 +409,26 @@ async fn a_client_of_http_1_that_reads_nothing_is_cut_off() {
     client.write_all(REQUEST).expect("sent");
     ended(&app, "slow_read", 1.0).await;
     app.metric_becomes("slidegate_connections ", 0.0).await;
+}
+
+/// Its time is for each part of an answer, not for the whole.
+#[tokio::test]
+async fn a_client_that_reads_slowly_and_steadily_is_not_cut_off() {
+    let listen = "{address: \"127.0.0.1:0\", h2c: true}";
+    let app = start_before(endless(), listen, "body_timeout: 3s");
+    let mut clients = [REQUEST.to_vec(), by_http_2()].map(|asked| {
+        let mut client = with_a_small_buffer(app.proxy);
+        client.write_all(&asked).expect("sent");
+        client
+    });
+    for _ in 0..130 {
+        // At most 200 KB a second: the whole would take it hours.
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        for client in &mut clients {
+            client.read_exact(&mut [0; 8_192]).expect("there is more");
+        }
+    }
+    app.metric_becomes("slidegate_connections ", 2.0).await;
 }
 
 /// That its request was served, and nothing is asked for, is no reason to keep its end back.
