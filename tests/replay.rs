@@ -597,6 +597,12 @@ fn what_is_no_log_or_no_limit_is_told_with_what_is_accepted() {
             "",
             "cannot be used with",
         ),
+        (
+            &["--limit", "5/1m", "--window", "1h", "-"],
+            "",
+            "cannot be used with",
+        ),
+        (&["--suggest", "--show", "-"], "", "cannot be used with"),
         (&["-"], "", "<--config <CONFIG>|--limit <LIMIT>|--suggest>"),
         (&["--limit", "5/1m"], "", "<FILE>..."),
     ] {

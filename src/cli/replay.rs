@@ -48,11 +48,11 @@ pub(super) struct Scenario {
         value_name = "WINDOW",
         default_value = "1m",
         requires = "suggest",
-        conflicts_with = "config"
+        conflicts_with_all = ["config", "limits"]
     )]
     windows: Vec<Window>,
     /// Show the addresses that were denied most as they are, not as hashes.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "suggest")]
     show: bool,
     /// As JSON.
     #[arg(long)]
