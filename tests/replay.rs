@@ -155,7 +155,9 @@ fn replayed(name: &str, log: impl std::io::Read, limits: &[&str]) -> Report {
         Replay::new(ClientRule::default(), rules),
         Reading::default(),
     );
-    let each = &mut |record: &Record| replay.decide(record);
+    let each = &mut |record: &Record| {
+        replay.decide(record);
+    };
     replay::read(name, log, &mut reading, each).expect(name);
     let identifiers = Identifiers {
         hasher: &hasher,

@@ -101,8 +101,8 @@ impl Replay {
         }
     }
 
-    /// Decides on the next request.
-    pub fn decide(&mut self, record: &Record) {
+    /// Decides on the next request; whether the rule in force denies it.
+    pub fn decide(&mut self, record: &Record) -> bool {
         let at = record.at;
         let (first, last) = self.span.unwrap_or((at, at));
         if at < last {
@@ -112,12 +112,14 @@ impl Replay {
         self.span = Some((first.min(at), last.max(at)));
         self.clock.set(at);
         let view = view(&self.clients, record);
-        let denied = self.runs[0].verdicts.denied;
+        let mut in_force = None;
         for run in &mut self.runs {
-            run.decide(&view, record);
+            let is_denied = run.decide(&view, record);
+            in_force.get_or_insert(is_denied);
         }
-        let is_denied = self.runs[0].verdicts.denied > denied;
+        let is_denied = in_force.unwrap_or_default();
         self.timeline.add(at, is_denied);
+        is_denied
     }
 
     /// The rules whose decisions may differ from the proxy's, since what they counted first is forgotten, and may have been asked
@@ -178,8 +180,10 @@ impl Run {
         }
     }
 
-    fn decide(&mut self, view: &RequestView<'_>, record: &Record) {
-        for decided in self.decided(view, record) {
+    /// Whether it denies the request.
+    fn decide(&mut self, view: &RequestView<'_>, record: &Record) -> bool {
+        let (decided, is_denied) = self.decided(view, record);
+        for decided in decided {
             self.tally(decided.slot).count(&decided, record.at);
         }
         self.requests += 1;
@@ -187,6 +191,7 @@ impl Run {
             let counters = self.limiter.store_status().counters_here();
             self.counters = self.counters.max(counters);
         }
+        is_denied
     }
 
     /// Whether a counter may be gone that was asked for when stamps went back by so much, or a log.
@@ -218,12 +223,18 @@ impl Run {
         tally.or_insert_with(|| Tally::new(slot.of(policies)))
     }
 
-    fn decided(&mut self, view: &RequestView<'_>, record: &Record) -> SmallVec<[Decided; 4]> {
+    /// What each limit decided, and whether the request is denied by it all.
+    fn decided(
+        &mut self,
+        view: &RequestView<'_>,
+        record: &Record,
+    ) -> (SmallVec<[Decided; 4]>, bool) {
         let limiter = self.limiter.clone();
         let checked = limiter.check(view, Intent::Take).now_or_never();
         let mut verdict = checked.expect("a store in memory is not waited for");
         self.count(&verdict.outcome);
         let passes = verdict.outcome == Outcome::Pass;
+        let is_denied = verdict.outcome == Outcome::Denied;
         let decided = |limit: &LimitDecision| Decided {
             slot: Slot {
                 policy: limit.policy,
@@ -242,7 +253,7 @@ impl Run {
             let settled = limiter.settle(&mut verdict, status).now_or_never();
             settled.expect("a store in memory is not waited for");
         }
-        decided
+        (decided, is_denied)
     }
 
     /// Whether what a request was, or was not, charged when it was decided stays so once its status is known.
@@ -329,7 +340,9 @@ mod tests {
             )
         });
         let (log, mut reading) = (lines.collect::<String>(), Reading::default());
-        let each = &mut |record: &Record| replay.decide(record);
+        let each = &mut |record: &Record| {
+            replay.decide(record);
+        };
         read("a.log", log.as_bytes(), &mut reading, each).expect("in memory");
         let identifiers = Identifiers {
             hasher: &hasher,

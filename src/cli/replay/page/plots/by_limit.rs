@@ -67,6 +67,24 @@ struct Line {
 }
 
 impl Line {
+    const fn of_allows(algorithm: Algorithm, class: &'static str) -> Self {
+        Self {
+            algorithm,
+            wrong: |did| did.false_allows,
+            class,
+            what: "false allows",
+        }
+    }
+
+    const fn of_denials(algorithm: Algorithm, class: &'static str) -> Self {
+        Self {
+            algorithm,
+            wrong: |did| did.false_denials,
+            class,
+            what: "false denials",
+        }
+    }
+
     /// How often it was, in percent of what it decided, of those limits that it was tried for.
     fn shares<'r>(&self, limits: &[&'r LimitReport]) -> Vec<(f64, &'r LimitReport)> {
         let share = |limit: &&'r LimitReport| {
@@ -94,28 +112,8 @@ pub(in crate::cli::replay::page) fn same_limit<'r>(
 }
 
 const LINES: [Line; 4] = [
-    Line {
-        algorithm: Algorithm::SlidingWindowCounter,
-        wrong: |did| did.false_allows,
-        class: "one",
-        what: "false allows",
-    },
-    Line {
-        algorithm: Algorithm::SlidingWindowCounter,
-        wrong: |did| did.false_denials,
-        class: "one dashed",
-        what: "false denials",
-    },
-    Line {
-        algorithm: Algorithm::FixedWindow,
-        wrong: |did| did.false_allows,
-        class: "two",
-        what: "false allows",
-    },
-    Line {
-        algorithm: Algorithm::FixedWindow,
-        wrong: |did| did.false_denials,
-        class: "two dashed",
-        what: "false denials",
-    },
+    Line::of_allows(Algorithm::SlidingWindowCounter, "one"),
+    Line::of_denials(Algorithm::SlidingWindowCounter, "one dashed"),
+    Line::of_allows(Algorithm::FixedWindow, "two"),
+    Line::of_denials(Algorithm::FixedWindow, "two dashed"),
 ];
