@@ -28,6 +28,8 @@ mod script;
 mod slow_readers;
 #[path = "soak/slowloris.rs"]
 mod slowloris;
+#[path = "common/stamp.rs"]
+mod stamp;
 #[path = "soak/support.rs"]
 mod support;
 #[path = "common/system.rs"]

@@ -24,6 +24,8 @@ mod report;
 mod rounds;
 #[path = "speed/script.rs"]
 mod script;
+#[path = "common/stamp.rs"]
+mod stamp;
 #[path = "speed/subjects.rs"]
 mod subjects;
 #[path = "speed/support.rs"]

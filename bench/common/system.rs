@@ -47,8 +47,16 @@ pub fn gate(nginx: &Nginx, store: &str, limit: &str) -> Binary {
     gate
 }
 
-/// How many configurations came into force by a reload.
-pub const APPLIED: &str = "slidegate_config_reloads_total{result=\"applied\"}";
+/// Has it read its configuration anew, and waits until that is in force.
+pub fn reload(gate: &Binary) {
+    let (applied, started) = (metric(gate, APPLIED), clock::instant());
+    gate.signal("HUP");
+    while metric(gate, APPLIED) == applied {
+        let waited = clock::elapsed(started);
+        assert!(waited < LONGEST_RELOAD, "the configuration was refused");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// The sum of the series that begin with `series`.
 pub fn metric(gate: &Binary, series: &str) -> f64 {
@@ -194,3 +202,9 @@ pub fn info(server: &RedisServer, section: &str, name: &str) -> f64 {
         _ => 0.0,
     }
 }
+
+/// How many configurations came into force by a reload.
+const APPLIED: &str = "slidegate_config_reloads_total{result=\"applied\"}";
+
+/// Far above what the largest configuration takes on a busy machine.
+const LONGEST_RELOAD: Duration = Duration::from_secs(120);

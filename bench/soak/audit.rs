@@ -1,14 +1,12 @@
 //! What an audit costs: processor time of proxy and Redis, and memory of Redis.
 
-use std::{thread, time::Duration};
-
 use super::{
     compare::{Comparison, ask, others, spent},
     load::{Load, Plan},
     report::{Bound, Report},
     scenarios::Scale,
     support::{binary::Binary, nginx::Nginx, redis::RedisServer},
-    system::{APPLIED, info, keys, metric},
+    system::{info, keys, reload},
 };
 
 /// A proxy that audits one identifier in a hundred, and then all, by turns with nobody.
@@ -72,13 +70,9 @@ impl Audited {
     /// costs, one of them does not differ from itself. A policy of its own, so that a log misses nothing that was
     /// counted meanwhile.
     fn turn_to(&self, nginx: &Nginx, policy: &str, sample: &str) {
-        let applied = metric(&self.gate, APPLIED);
         self.gate
             .rewrite(&Self::yaml(nginx, &self.server, policy, sample));
-        self.gate.signal("HUP");
-        while metric(&self.gate, APPLIED) == applied {
-            thread::sleep(Duration::from_millis(5));
-        }
+        reload(&self.gate);
     }
 }
 

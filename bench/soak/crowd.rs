@@ -11,7 +11,7 @@ use super::{
     report::{Bound, Report},
     scenarios::{Scale, mix},
     support::{binary::Binary, nginx::Nginx},
-    system::{APPLIED, metric},
+    system,
 };
 
 /// 1,000 policies, one of which is for the request, against that one alone.
@@ -94,10 +94,7 @@ fn reload(list: &List, report: &mut Report) {
     for round in 1..=RELOADS {
         list.write(CONSUMERS + round);
         let asked = through.age();
-        gate.signal("HUP");
-        while metric(&gate, APPLIED) < round as f64 {
-            thread::sleep(Duration::from_millis(5));
-        }
+        system::reload(&gate);
         longest = longest.max(through.age() - asked);
         reloads.push(asked..through.age());
         thread::sleep(Duration::from_secs(1));

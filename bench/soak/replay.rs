@@ -13,6 +13,7 @@ use slidegate::clock;
 use super::{
     report::{Bound, Report},
     scenarios::{Scale, mix},
+    stamp::stamp,
 };
 
 /// A log on standard input, and one with a tenth of its lines.
@@ -69,13 +70,10 @@ fn line(number: u64, log: &mut impl Write) -> std::io::Result<()> {
         _ => mix(number) % IDENTIFIERS,
     };
     let (high, low) = (who >> 8, who & 255);
-    let second = number / 50;
-    let (day, hour) = (1 + second / 86_400, second / 3_600 % 24);
-    let (minute, second) = (second / 60 % 60, second % 60);
+    let stamp = stamp(number / 50);
     writeln!(
         log,
-        "10.0.{high}.{low} - - [{day:02}/Jan/2026:{hour:02}:{minute:02}:{second:02} +0000] \
-         \"GET /orders/{number} HTTP/1.1\" 200 512 \"-\" \"curl/8.5.0\""
+        "10.0.{high}.{low} - - [{stamp}] \"GET /orders/{number} HTTP/1.1\" 200 512 \"-\" \"curl/8.5.0\""
     )
 }
 

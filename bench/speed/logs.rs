@@ -12,6 +12,7 @@ use super::{
     cores::{self, Role},
     peers,
     report::{Bound, Report, median},
+    stamp::stamp,
     support::random::Random,
 };
 
@@ -96,21 +97,15 @@ fn write(path: &Path, lines: u64) {
     let (mut random, mut first) = (Random::new(1), 0);
     let mut file = BufWriter::new(File::create(path).expect("a file"));
     for number in 0..lines {
-        let (place, second) = ((number % A_SECOND) as usize, number / A_SECOND);
+        let place = (number % A_SECOND) as usize;
         if place == 0 {
             first = random.below(recorded.len() as u64 - A_SECOND) as usize;
         }
         let (before, after) = recorded[first + place];
-        let (day, hour) = (1 + second / 86_400, second / 3_600 % 24);
-        let (minute, second) = (second / 60 % 60, second % 60);
+        let stamp = stamp(number / A_SECOND);
         let written = file
             .write_all(before)
-            .and_then(|()| {
-                write!(
-                    file,
-                    "{day:02}/Jan/2026:{hour:02}:{minute:02}:{second:02} +0000"
-                )
-            })
+            .and_then(|()| file.write_all(stamp.as_bytes()))
             .and_then(|()| file.write_all(after))
             .and_then(|()| file.write_all(b"\n"));
         written.expect("there is room");
