@@ -1,23 +1,16 @@
 # The tag names the toolchain of rust-toolchain.toml, which is left out: rustup would fetch its components.
 FROM rust:1.95-bookworm AS build
-# zlib-ng, a dependency of Pingora, is built with cmake, which then wants make.
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends cmake make \
-    && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
+COPY scripts/require.sh scripts/pgo.sh scripts/train.sh scripts/train.lua scripts/
+# zlib-ng, a dependency of Pingora, is built with cmake, which then wants make; the others are for the training.
+RUN scripts/require.sh cmake make curl h2load nginx openssl redis-server wrk
 
-# The dependencies, in a layer that lasts until Cargo.lock changes.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir src \
-    && echo 'fn main() {}' >src/main.rs \
-    && touch src/lib.rs \
-    && cargo build --release --locked --bin slidegate
-
 COPY src src
 COPY lua lua
-# Cargo goes by time, and the files may be older than the stand-ins above.
-RUN find src -name '*.rs' -exec touch {} + \
-    && cargo build --release --locked --bin slidegate
+# Twice: the first one counts what it does in a minute's training, and the second is optimised by that.
+RUN scripts/pgo.sh slidegate \
+    && cp target/pgo/release/slidegate .
 
 # The C library that the build used, and the same Debian: distroless would be smaller, but is found on fewer
 # mirrors and can not be rebuilt with apt alone. Nothing here needs its shell.
@@ -29,7 +22,7 @@ LABEL org.opencontainers.image.title="slidegate" \
     org.opencontainers.image.licenses="Apache-2.0" \
     org.opencontainers.image.version="${VERSION}" \
     org.opencontainers.image.revision="${REVISION}"
-COPY --from=build /build/target/release/slidegate /usr/local/bin/slidegate
+COPY --from=build /build/slidegate /usr/local/bin/slidegate
 COPY config.yaml /etc/slidegate/config.yaml
 # A number, so that Kubernetes can tell that it is not root.
 USER 65532:65532

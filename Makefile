@@ -1,6 +1,6 @@
 # What a recipe can not say in a line or two is a script under scripts/.
 
-.PHONY: help run test lint soak bench fuzz package image userland
+.PHONY: help run release test lint soak bench fuzz package image userland
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -10,11 +10,15 @@ run: ## Build and start slidegate; UPSTREAM=host:port and REDIS_URL=redis://host
 	@scripts/require.sh cargo cmake cc curl
 	@scripts/run.sh
 
+release: ## Build slidegate as it is shipped, optimised by a profile of itself at work: target/pgo/release/slidegate; 10 minutes
+	@scripts/require.sh cargo cmake cc
+	@scripts/timed.sh scripts/pgo.sh slidegate
+
 # Debian keeps nginx where the search path of ordinary users does not look.
 test: export PATH := $(PATH):/usr/sbin:/sbin
 test: ## Run every test
 	@scripts/require.sh cargo cmake cc curl nginx openssl redis-server \
-		unshare nsenter setpriv mount ip iptables dnsmasq h2load prometheus promtool python3 node script strace
+		unshare nsenter setpriv mount ip iptables dnsmasq h2load prometheus promtool python3 node script strace wrk
 	@scripts/timed.sh cargo test --locked
 
 lint: export RUSTDOCFLAGS := -D warnings
@@ -48,7 +52,8 @@ bench: export PATH := $(PATH):/usr/sbin:/sbin
 bench: export QUICK := $(QUICK)
 bench: ## Measure the speed as ratios to Pingora alone and to peers, see docs/bench.md; 13 minutes, QUICK=1 takes 3
 	@scripts/require.sh cargo cmake cc nginx redis-server wrk haproxy goaccess taskset strip
-	@scripts/timed.sh cargo bench --locked --bench speed
+	@scripts/timed.sh scripts/pgo.sh slidegate bare_proxy
+	@SHIPPED=$(CURDIR)/target/pgo/release scripts/timed.sh cargo bench --locked --bench speed
 
 fuzz: export SECONDS_EACH ?= $(if $(QUICK),30,600)
 fuzz: ## Look for inputs that break what must hold for any, see CONTRIBUTING.md; SECONDS_EACH=600 or QUICK=1 (30)

@@ -37,6 +37,8 @@ if ! buildah "${storage[@]}" inspect "localhost/$build" >/dev/null 2>&1; then
     rm -rf "$here/debian"
 fi
 
+# The toolchain is mounted read-only.
+rustup component add llvm-tools 2>/dev/null
 echo "== build"
 buildah "${storage[@]}" bud --quiet --isolation chroot --pull-never --layers --format docker \
     --volume "${CARGO_HOME:-$HOME/.cargo}:/usr/local/cargo" --volume "${RUSTUP_HOME:-$HOME/.rustup}:/usr/local/rustup:ro" \

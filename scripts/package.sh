@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes target/package/slidegate-VERSION-TARGET.tar.gz, its checksum and its list of parts (SBOM, CycloneDX): the binary
-# without symbols, the configuration, the unit for systemd, and what to read. The same files give the same archive.
+# without symbols, the configuration, the unit for systemd, and what to read. The same files give the same archive. Beside it
+# is the profile that the binary was optimised by: each training makes another one, and PROFILE takes one that there is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,15 +12,15 @@ fi
 target=$(rustc -vV | sed -n 's/^host: //p')
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 name=slidegate-$version-$target
-# Of the last change, so that two who build it from one commit agree.
+# Of the last change, so that two who build it from one commit and one profile agree.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 
-cargo build --locked --release --bin slidegate
+scripts/pgo.sh slidegate
 
 into=target/package
 rm -rf "$into"
 mkdir -p "$into/$name"
-strip -o "$into/$name/slidegate" target/release/slidegate
+strip -o "$into/$name/slidegate" target/pgo/release/slidegate
 cp -r config.yaml packaging/slidegate.service LICENSE README.md CHANGELOG.md docs "$into/$name/"
 # Of this machine's kind alone, and without what only tests need. It writes beside the manifest.
 cargo cyclonedx --format json --target "$target" --no-build-deps --override-filename slidegate-sbom >/dev/null
@@ -30,6 +31,7 @@ rm slidegate-sbom.json
 tar --create --gzip --file "$into/$name.tar.gz" --directory "$into" --sort=name --owner=0 --group=0 --numeric-owner \
     --mode='u=rwX,go=rX' --mtime="@$SOURCE_DATE_EPOCH" "$name"
 rm -r "${into:?}/$name"
-(cd "$into" && sha256sum "$name.tar.gz" "$name.cdx.json" >"$name.sha256")
+cp target/pgo/profdata "$into/$name.profdata"
+(cd "$into" && sha256sum "$name.tar.gz" "$name.cdx.json" "$name.profdata" >"$name.sha256")
 echo "$into:"
 (cd "$into" && ls -l)

@@ -2,14 +2,14 @@
 
 use std::process::Command;
 
-use crate::support::snapshot::agrees;
+use crate::support::{binary::program, snapshot::agrees};
 
 fn accuracy(logs: &[&str]) -> String {
     let output = Command::new("python3")
         .arg("scripts/accuracy.py")
         .args(logs)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("SLIDEGATE", env!("CARGO_BIN_EXE_slidegate"))
+        .env("SLIDEGATE", program())
         .output()
         .expect("python3 runs");
     let error = String::from_utf8_lossy(&output.stderr);

@@ -655,7 +655,7 @@ fn the_image_has_what_the_document_says_and_nothing_else() {
     assert_eq!(
         added,
         [
-            "COPY --from=build /build/target/release/slidegate /usr/local/bin/slidegate",
+            "COPY --from=build /build/slidegate /usr/local/bin/slidegate",
             "COPY config.yaml /etc/slidegate/config.yaml",
         ]
     );

@@ -1,4 +1,4 @@
-//! What is made for machines without containers: the unit for systemd.
+//! What is made for machines without containers: the unit for systemd; and what the binary is trained by that is shipped.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,10 @@ use std::{
 
 use slidegate::config::Config;
 
-use crate::support::{binary::command, skip::skip};
+use crate::support::{
+    binary::{command, program},
+    skip::skip,
+};
 
 fn unit() -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/slidegate.service");
@@ -21,7 +24,7 @@ fn analyze(arguments: &[&str]) -> Option<Output> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("slidegate.service");
     let unit = unit()
-        .replace("/usr/local/bin/slidegate", env!("CARGO_BIN_EXE_slidegate"))
+        .replace("/usr/local/bin/slidegate", &program())
         .replace(
             "file:/usr/local/share/doc/slidegate/README.md",
             "https://example.com",
@@ -103,4 +106,17 @@ fn the_unit_starts_a_command_that_there_is_and_waits_for_its_end() {
     assert!(stop > (shutdown.drain_delay + shutdown.grace).as_secs());
     // That of a configuration with faults.
     assert_eq!(settings["RestartPreventExitStatus"], "2");
+}
+
+/// It asks a slidegate for all that it does, and fails where an answer is another one. The whole build that it is a part
+/// of takes ten minutes: `make release`.
+#[test]
+fn the_training_comes_to_its_end() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(root.join("scripts/train.sh"))
+        .arg(program())
+        .env("SECONDS_EACH", "1")
+        .output()
+        .expect("bash runs");
+    assert!(output.status.success(), "{}", told(&output));
 }

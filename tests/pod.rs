@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{
     app::metric,
-    binary::text,
+    binary::{program, text},
     host::{Host, Plug},
     namespace::{in_a_namespace, replace},
     redis::eventually,
@@ -78,7 +78,7 @@ fn healthcheck_tells_the_same_on_the_pod_s_own_machine() {
         let mut pod = Pod::new();
         let config = pod.volume.path().join("config.yaml");
         let check = |pod: &Pod| {
-            let mut command = pod.host.command(env!("CARGO_BIN_EXE_slidegate"));
+            let mut command = pod.host.command(&program());
             command.args(["healthcheck", "--config", text(&config)]);
             command.env("SLIDEGATE_SECRET", "hush");
             command.output().expect("it runs").status.code()
@@ -277,7 +277,7 @@ impl Pod {
 
     fn start_proxy(&mut self) {
         let config = self.volume.path().join("config.yaml");
-        let mut command = self.host.command(env!("CARGO_BIN_EXE_slidegate"));
+        let mut command = self.host.command(&program());
         command.args(["run", "--config", text(&config)]);
         command
             .env("SLIDEGATE_SECRET", "hush")

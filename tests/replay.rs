@@ -853,7 +853,7 @@ fn a_page_never_takes_the_place_of_what_is_read() {
         (config, ["--config", config]),
     ] {
         let input = std::fs::File::open(log).expect("a log");
-        let output = Command::new(env!("CARGO_BIN_EXE_slidegate"))
+        let output = Command::new(binary::program())
             .arg("replay")
             .args(by)
             .args(["--html", page, SHOP, "-"])
@@ -886,10 +886,7 @@ fn on_a_terminal(command: &str) -> String {
 
 #[test]
 fn on_a_terminal_what_is_told_of_progress_is_gone_in_the_end() {
-    let run = format!(
-        "{} replay --limit 5/1m {SHOP}",
-        env!("CARGO_BIN_EXE_slidegate")
-    );
+    let run = format!("{} replay --limit 5/1m {SHOP}", binary::program());
     let seen = on_a_terminal(&format!("{run} > /dev/null"));
     assert!(seen.ends_with("\r\x1b[K"), "{seen:?}");
 }

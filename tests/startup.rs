@@ -89,7 +89,7 @@ fn faults_that_can_not_be_told_are_no_panic() {
     for redirection in ["2>/dev/full", "2>&-"] {
         let status = std::process::Command::new("bash")
             .args(["-c", &format!("exec \"$@\" {redirection}"), "bash"])
-            .arg(env!("CARGO_BIN_EXE_slidegate"))
+            .arg(binary::program())
             .args(["check", "--config", text(config.path())])
             .status();
         let code = status.expect("bash runs").code();

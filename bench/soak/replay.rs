@@ -14,6 +14,7 @@ use super::{
     report::{Bound, Report},
     scenarios::{Scale, mix},
     stamp::stamp,
+    support::binary::program,
 };
 
 /// A log on standard input, and one with a tenth of its lines.
@@ -41,7 +42,7 @@ pub fn replay(scale: &Scale, report: &mut Report) {
 
 /// In MB, the most that it has held of so many lines.
 fn peak(lines: u64) -> f64 {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    let mut command = Command::new(program());
     command.args(["replay", "--limit", "30/1m", "--json", "-"]);
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = piped.spawn().expect("the binary runs");

@@ -13,7 +13,7 @@ use super::{
     peers,
     report::{Bound, Report, median},
     stamp::stamp,
-    support::random::Random,
+    support::{binary::program, random::Random},
 };
 
 /// Adds both, each alone on the same core, by turns. What counts is processor time, since other things may run on that core.
@@ -22,7 +22,7 @@ pub fn replay(scale: &Scale, report: &mut Report) {
     let log = folder.path().join("access.log");
     write(&log, scale.log_lines);
     let mut replay = cores::command(Role::Proxy);
-    replay.arg(env!("CARGO_BIN_EXE_slidegate"));
+    replay.arg(program());
     replay.args(["replay", "--limit", "30/1m"]).arg(&log);
     let mut goaccess = peers::installed("goaccess").map(|program| {
         let mut goaccess = cores::command(Role::Proxy);

@@ -6,7 +6,11 @@ use super::{
     Scale,
     report::{Bound, Report},
     subjects::configuration,
-    support::{binary::Binary, nginx::Nginx, redis::RedisServer},
+    support::{
+        binary::{Binary, program},
+        nginx::Nginx,
+        redis::RedisServer,
+    },
     system::{info, keys},
     wrk::{self, Identifiers},
 };
@@ -62,7 +66,7 @@ pub fn sizes(scale: &Scale, report: &mut Report) {
 
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("slidegate");
-    fs::copy(env!("CARGO_BIN_EXE_slidegate"), &file).expect("the binary is there");
+    fs::copy(program(), &file).expect("the binary is there");
     let stripped = Command::new("strip").arg(&file).status();
     if stripped.is_ok_and(|status| status.success()) {
         let bytes = fs::metadata(&file).expect("a file").len() as f64;

@@ -11,7 +11,10 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::cores::{self, Role};
+use super::{
+    cores::{self, Role},
+    support::binary::shipped,
+};
 
 /// A running server, killed when dropped.
 pub struct Peer {
@@ -42,7 +45,7 @@ impl Kind {
     /// The program, or what is missing.
     fn program(self) -> Result<PathBuf, &'static str> {
         let (name, wanted) = match self {
-            Self::Bare => return Ok(env!("CARGO_BIN_EXE_bare_proxy").into()),
+            Self::Bare => return Ok(shipped(env!("CARGO_BIN_EXE_bare_proxy")).into()),
             Self::Nginx | Self::NginxLimitReq => ("nginx", "nginx"),
             Self::NginxLua => ("nginx", "libnginx-mod-http-lua and lua-nginx-redis"),
             Self::Haproxy => ("haproxy", "haproxy"),

@@ -1,6 +1,7 @@
 //! The built binary as a child process.
 
 use std::{
+    env,
     net::{SocketAddr, TcpListener},
     path::Path,
     process::{Child, Command, Output, Stdio},
@@ -11,9 +12,21 @@ use slidegate::clock;
 
 use super::redis::PATIENT;
 
+/// Where slidegate is.
+pub fn program() -> String {
+    shipped(env!("CARGO_BIN_EXE_slidegate"))
+}
+
+/// The binary of this name as it is shipped, where `SHIPPED` names the folder of those (`target/pgo/release`); else the
+/// one that was built with these tests.
+pub fn shipped(built: &str) -> String {
+    let (_, name) = built.rsplit_once('/').expect("a path");
+    env::var("SHIPPED").map_or_else(|_| built.to_owned(), |folder| format!("{folder}/{name}"))
+}
+
 /// A command that runs the binary, with no environment but what is given.
 pub fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    let mut command = Command::new(program());
     command.args(arguments).env_clear().stdin(Stdio::null());
     command
 }
@@ -98,8 +111,7 @@ impl Binary {
             None => command(&arguments),
             Some(script) => {
                 let mut shell = Command::new("bash");
-                let binary = env!("CARGO_BIN_EXE_slidegate");
-                shell.args(["-c", script, "bash", binary]);
+                shell.args(["-c", script, "bash", &program()]);
                 shell.args(arguments).stdin(Stdio::null());
                 shell
             }

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Builds what is shipped, optimised by a profile of itself at work (PGO): `pgo.sh BINARY...` makes target/pgo/release/BINARY.
+#
+# First they are built with counters and trained (train.sh), which is slidegate, and bare_proxy if it is named too. Until they
+# change, the same profile serves; target/pgo/profdata is the one in use. PROFILE names one to use in its place, by which others
+# build the same again: for the same commit and toolchain, since it knows functions by names that are made of both.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly here=$PWD/target/pgo
+host=$(rustc -vV | sed -n 's/^host: //p')
+readonly binaries=("$@")
+
+main() {
+    local kept
+    mkdir -p "$here"
+    profile=${PROFILE:-}
+    [ -n "$profile" ] || make_profile >&2
+    # Cargo goes by the name alone.
+    kept=$here/$(sha256sum <"$profile" | cut --bytes 1-16).profdata
+    [ "$profile" -ef "$kept" ] || cp "$profile" "$kept"
+    ln --symbolic --force "$kept" "$here/profdata"
+    build optimised "-Cprofile-use=$kept"
+    ln --symbolic --force --no-dereference "optimised/$host/release" "$here/release"
+}
+
+# Sets `profile`.
+make_profile() {
+    local name counting=()
+    for name in "${binaries[@]}"; do
+        counting+=("$here/counting/$host/release/$name")
+    done
+    build counting "-Cprofile-generate=$here/counted"
+    profile=$here/of-$(IFS=+ && echo "${binaries[*]}").profdata
+    if is_older "$profile" scripts/train.sh scripts/train.lua "${counting[@]}"; then
+        rm -rf "$here/counted"
+        scripts/train.sh "${counting[@]}"
+        "$(merger)" merge --output "$profile" "$here"/counted/*.profraw
+    fi
+}
+
+# The flag is for what is built, and not for what cargo runs to build it. Nothing else may differ, such as features that tests
+# ask for: functions would have other names.
+build() {
+    RUSTFLAGS="${RUSTFLAGS:-} $2" cargo build --release --locked "${binaries[@]/#/--bin=}" --target "$host" --target-dir "$here/$1"
+}
+
+# Whether a file is not there, or older than one of the others.
+is_older() {
+    local than file=$1
+    shift
+    for than in "$@"; do
+        [ "$file" -nt "$than" ] || return 0
+    done
+    return 1
+}
+
+# That of the compiler's own LLVM: another one may not read what it wrote.
+merger() {
+    local tool
+    tool=$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata
+    if [ ! -x "$tool" ]; then
+        rustup component add llvm-tools >&2 || {
+            echo "there is no $tool: it comes with \`rustup component add llvm-tools\`" >&2
+            exit 1
+        }
+    fi
+    echo "$tool"
+}
+
+main
