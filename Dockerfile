@@ -1,10 +1,11 @@
 # The tag names the toolchain of rust-toolchain.toml, which is left out: rustup would fetch its components.
 FROM rust:1.95-bookworm AS build
 WORKDIR /build
-COPY scripts/require.sh scripts/pgo.sh scripts/train.sh scripts/train.lua scripts/
+COPY scripts/require.sh scripts/
 # zlib-ng, a dependency of Pingora, is built with cmake, which then wants make; the others are for the training.
 RUN scripts/require.sh cmake make curl h2load nginx openssl redis-server wrk
 
+COPY scripts/pgo.sh scripts/train.sh scripts/train.lua scripts/
 COPY Cargo.toml Cargo.lock ./
 COPY src src
 COPY lua lua

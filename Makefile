@@ -53,7 +53,7 @@ bench: export QUICK := $(QUICK)
 bench: ## Measure the speed as ratios to Pingora alone and to peers, see docs/bench.md; 13 minutes, QUICK=1 takes 3
 	@scripts/require.sh cargo cmake cc nginx redis-server wrk haproxy goaccess taskset strip
 	@scripts/timed.sh scripts/pgo.sh slidegate bare_proxy
-	@SHIPPED=$(CURDIR)/target/pgo/release scripts/timed.sh cargo bench --locked --bench speed
+	@SHIPPED="$(CURDIR)/target/pgo/release" scripts/timed.sh cargo bench --locked --bench speed
 
 fuzz: export SECONDS_EACH ?= $(if $(QUICK),30,600)
 fuzz: ## Look for inputs that break what must hold for any, see CONTRIBUTING.md; SECONDS_EACH=600 or QUICK=1 (30)

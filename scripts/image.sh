@@ -33,12 +33,13 @@ if ! buildah "${storage[@]}" inspect "localhost/$build" >/dev/null 2>&1; then
         "${podman[@]}" import --quiet \
             --change ENV=PATH=/usr/local/cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
             --change ENV=CARGO_HOME=/usr/local/cargo --change ENV=RUSTUP_HOME=/usr/local/rustup \
+            --change "ENV=RUSTUP_TOOLCHAIN=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)" \
             - "localhost/$build" >/dev/null
     rm -rf "$here/debian"
 fi
 
 # The toolchain is mounted read-only.
-rustup component add llvm-tools 2>/dev/null
+rustup component add llvm-tools
 echo "== build"
 buildah "${storage[@]}" bud --quiet --isolation chroot --pull-never --layers --format docker \
     --volume "${CARGO_HOME:-$HOME/.cargo}:/usr/local/cargo" --volume "${RUSTUP_HOME:-$HOME/.rustup}:/usr/local/rustup:ro" \

@@ -5,6 +5,7 @@
 # change, the same profile serves; target/pgo/profdata is the one in use. PROFILE names one to use in its place, by which others
 # build the same again: for the same commit and toolchain, since it knows functions by names that are made of both.
 set -euo pipefail
+profile=${PROFILE:+$(realpath "$PROFILE")}
 cd "$(dirname "$0")/.."
 
 readonly here=$PWD/target/pgo
@@ -14,19 +15,23 @@ readonly binaries=("$@")
 main() {
     local kept
     mkdir -p "$here"
-    profile=${PROFILE:-}
     [ -n "$profile" ] || make_profile >&2
-    # Cargo goes by the name alone.
+    # Cargo goes by its name and its time: the same one is to have both, and another one neither.
     kept=$here/$(sha256sum <"$profile" | cut --bytes 1-16).profdata
-    [ "$profile" -ef "$kept" ] || cp "$profile" "$kept"
-    ln --symbolic --force "$kept" "$here/profdata"
+    if [ ! -e "$kept" ]; then
+        cp "$profile" "$kept.part"
+        mv "$kept.part" "$kept"
+    fi
     build optimised "-Cprofile-use=$kept"
+    ln --symbolic --force "$kept" "$here/profdata"
     ln --symbolic --force --no-dereference "optimised/$host/release" "$here/release"
 }
 
 # Sets `profile`.
 make_profile() {
-    local name counting=()
+    local name counting=() merger
+    scripts/require.sh curl h2load nginx openssl redis-server wrk
+    find_merger
     for name in "${binaries[@]}"; do
         counting+=("$here/counting/$host/release/$name")
     done
@@ -35,14 +40,16 @@ make_profile() {
     if is_older "$profile" scripts/train.sh scripts/train.lua "${counting[@]}"; then
         rm -rf "$here/counted"
         scripts/train.sh "${counting[@]}"
-        "$(merger)" merge --output "$profile" "$here"/counted/*.profraw
+        "$merger" merge --output "$profile.part" "$here"/counted/*.profraw
+        mv "$profile.part" "$profile"
     fi
 }
 
 # The flag is for what is built, and not for what cargo runs to build it. Nothing else may differ, such as features that tests
 # ask for: functions would have other names.
 build() {
-    RUSTFLAGS="${RUSTFLAGS:-} $2" cargo build --release --locked "${binaries[@]/#/--bin=}" --target "$host" --target-dir "$here/$1"
+    env -u CARGO_ENCODED_RUSTFLAGS -u LLVM_PROFILE_FILE RUSTFLAGS="${RUSTFLAGS:-} $2" \
+        cargo build --release --locked "${binaries[@]/#/--bin=}" --target "$host" --target-dir "$here/$1"
 }
 
 # Whether a file is not there, or older than one of the others.
@@ -55,17 +62,13 @@ is_older() {
     return 1
 }
 
-# That of the compiler's own LLVM: another one may not read what it wrote.
-merger() {
-    local tool
-    tool=$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata
-    if [ ! -x "$tool" ]; then
-        rustup component add llvm-tools >&2 || {
-            echo "there is no $tool: it comes with \`rustup component add llvm-tools\`" >&2
-            exit 1
-        }
-    fi
-    echo "$tool"
+# Sets `merger`, that of the compiler's own LLVM: another one may not read what it wrote.
+find_merger() {
+    merger=$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata
+    [ -x "$merger" ] || rustup component add llvm-tools || {
+        echo "there is no $merger: it comes with \`rustup component add llvm-tools\`" >&2
+        exit 1
+    }
 }
 
 main

@@ -115,7 +115,7 @@ fn the_training_comes_to_its_end() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(root.join("scripts/train.sh"))
         .arg(program())
-        .env("SECONDS_EACH", "1")
+        .env("TRAINING_SECONDS", "1")
         .output()
         .expect("bash runs");
     assert!(output.status.success(), "{}", told(&output));

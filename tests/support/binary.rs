@@ -21,7 +21,10 @@ pub fn program() -> String {
 /// one that was built with these tests.
 pub fn shipped(built: &str) -> String {
     let (_, name) = built.rsplit_once('/').expect("a path");
-    env::var("SHIPPED").map_or_else(|_| built.to_owned(), |folder| format!("{folder}/{name}"))
+    match env::var("SHIPPED") {
+        Ok(folder) if !folder.is_empty() => format!("{folder}/{name}"),
+        _ => built.to_owned(),
+    }
 }
 
 /// A command that runs the binary, with no environment but what is given.
