@@ -6,6 +6,7 @@
 
 mod apart;
 mod denial_cache;
+mod failure_mode;
 mod noted;
 mod settle;
 mod shared;
@@ -34,7 +35,7 @@ use crate::{
     bounded_log::{Kind, LINES_PER_SECOND},
     clock::{self, Clock},
     metrics::{Metrics, PolicyCounts, PolicyMetrics},
-    policy::{Asked, AuditSample, Charge, FailureMode, Identifier, Mode, PolicySet, RequestView},
+    policy::{Asked, AuditSample, Charge, Identifier, Mode, PolicySet, RequestView},
     ratelimit::{Algorithm, Decision, Limit},
     store::{
         Action, DecidedBy, Demand, Group, GroupReply, MAX_AUDITED_QUOTA, MemorySettings,
@@ -420,48 +421,6 @@ impl Limiter {
             work.await;
             drop(permit);
         });
-    }
-
-    /// The failure modes: `deny` wins and charges nothing; else `local` decides, and `allow` has no say.
-    fn decide_without_store(&self, enforced: &[Asked], intent: Intent) -> Verdict {
-        let mode = |asked: &Asked| self.policies.policies()[asked.policy].failure_mode;
-        let with = |wanted| enforced.iter().filter(move |asked| mode(asked) == wanted);
-
-        if with(FailureMode::Deny).next().is_some() {
-            for asked in with(FailureMode::Deny).filter(|_| intent == Intent::Take) {
-                self.counted.decided(
-                    (asked.policy, asked.tier),
-                    false,
-                    DecidedBy::FailureMode,
-                    None,
-                );
-            }
-            let retry_after = self.shared.store.health().next_probe;
-            return self.verdict(Outcome::Unavailable { retry_after });
-        }
-        for asked in with(FailureMode::Allow).filter(|_| intent == Intent::Take) {
-            self.counted.decided(
-                (asked.policy, asked.tier),
-                true,
-                DecidedBy::FailureMode,
-                None,
-            );
-        }
-        let local: SmallVec<[Asked; 2]> = with(FailureMode::Local).copied().collect();
-        if local.is_empty() {
-            return self.verdict(Outcome::Pass);
-        }
-        let mut group = self.group(&local, intent);
-        for demand in &mut group {
-            demand.limit = demand
-                .limit
-                .share(self.expected_replicas, demand.cost.units());
-        }
-        let decisions = self.shared.local.take_group(&group, self.shared.at());
-        self.conclude(
-            &local,
-            self.limit_decisions(&local, decisions, DecidedBy::Local),
-        )
     }
 
     fn shadow_groups<'a>(&'a self, shadow: &[Asked], intent: Intent) -> SmallVec<[Group<'a>; 2]> {
