@@ -13,17 +13,15 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 readonly binaries=("$@")
 
 main() {
-    local kept
+    if [ "${#binaries[@]}" = 0 ]; then
+        echo "usage: scripts/pgo.sh BINARY..., such as slidegate" >&2
+        exit 2
+    fi
     mkdir -p "$here"
     [ -n "$profile" ] || make_profile >&2
-    # Cargo goes by its name and its time: the same one is to have both, and another one neither.
-    kept=$here/$(sha256sum <"$profile" | cut --bytes 1-16).profdata
-    if [ ! -e "$kept" ]; then
-        cp "$profile" "$kept.part"
-        mv "$kept.part" "$kept"
-    fi
-    build optimised "-Cprofile-use=$kept"
-    ln --symbolic --force "$kept" "$here/profdata"
+    # The compiler tells cargo of this file, which goes by its time: the same profile keeps it.
+    cmp --silent "$profile" "$here/profdata" || cp "$profile" "$here/profdata"
+    build optimised "-Cprofile-use=$here/profdata"
     ln --symbolic --force --no-dereference "optimised/$host/release" "$here/release"
 }
 

@@ -3,7 +3,7 @@
 # done here is taken for rare, and made smaller rather than faster. A minute; less for fewer TRAINING_SECONDS than 10.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/require.sh curl h2load nginx openssl redis-server wrk
+# Debian keeps nginx where the search path of ordinary users does not look.
 PATH=$PATH:/usr/sbin
 
 readonly gate=$1 bare=${2:-} seconds=${TRAINING_SECONDS:-10}
