@@ -31,18 +31,18 @@ if ! buildah "${storage[@]}" inspect "localhost/$build" >/dev/null 2>&1; then
     chroot "$here/debian" apt-get install --yes --no-install-recommends ca-certificates gcc libc6-dev >"$here/apt.log"
     tar --create --directory "$here/debian" . |
         "${podman[@]}" import --quiet \
-            --change ENV=PATH=/usr/local/cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-            --change ENV=CARGO_HOME=/usr/local/cargo --change ENV=RUSTUP_HOME=/usr/local/rustup \
-            --change "ENV=RUSTUP_TOOLCHAIN=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)" \
-            - "localhost/$build" >/dev/null
+            --change ENV=PATH=/usr/local/toolchain/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+            --change ENV=CARGO_HOME=/usr/local/cargo - "localhost/$build" >/dev/null
     rm -rf "$here/debian"
 fi
 
-# The toolchain is mounted read-only.
+# The toolchain is mounted read-only, so it is made complete here; and without rustup, whose toolchains may be links to places
+# that are not in the container.
 rustup component add llvm-tools
+toolchain=$(realpath "$(rustc --print sysroot)")
 echo "== build"
 buildah "${storage[@]}" bud --quiet --isolation chroot --pull-never --layers --format docker \
-    --volume "${CARGO_HOME:-$HOME/.cargo}:/usr/local/cargo" --volume "${RUSTUP_HOME:-$HOME/.rustup}:/usr/local/rustup:ro" \
+    --volume "${CARGO_HOME:-$HOME/.cargo}:/usr/local/cargo" --volume "$toolchain:/usr/local/toolchain:ro" \
     --build-arg "REVISION=$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
     --tag "localhost/slidegate:$version" . >"$here/build.log" 2>&1 || {
     tail -n 30 "$here/build.log" >&2
