@@ -12,8 +12,8 @@ use super::cores::{self, Role};
 pub enum Identifiers {
     /// At random, of so many.
     Random(u64),
-    /// One after the other, so many requests in all.
-    Each(u64),
+    /// One after the other, from the `first`, of so many.
+    Each { first: u64, of: u64 },
 }
 
 /// What wrk counted.
@@ -54,12 +54,16 @@ pub fn ask(target: SocketAddr, identifiers: Identifiers, time: Duration) -> Coun
     }
 }
 
-/// Has as many requests answered as there are identifiers, one of each, as fast as they are.
+/// Has a request of each of so many identifiers answered, and no others: the last run begins anew with the first ones.
 pub fn ask_each(target: SocketAddr, identifiers: u64) {
     let mut asked = 0;
     // wrk ends by the clock alone, and each of its runs begins where the last one ended.
     while asked < identifiers {
-        let counted = ask(target, Identifiers::Each(asked), Duration::from_secs(5));
+        let each = Identifiers::Each {
+            first: asked,
+            of: identifiers,
+        };
+        let counted = ask(target, each, Duration::from_secs(5));
         assert_eq!(
             (counted.refused, counted.failed),
             (0, 0),
@@ -72,7 +76,7 @@ pub fn ask_each(target: SocketAddr, identifiers: u64) {
 fn script(identifiers: Identifiers) -> NamedTempFile {
     let next = match identifiers {
         Identifiers::Random(count) => format!("math.random(0, {})", count - 1),
-        Identifiers::Each(first) => format!("next({first})"),
+        Identifiers::Each { first, of } => format!("next({first}) % {of}"),
     };
     let mut file = tempfile::Builder::new()
         .suffix(".lua")
