@@ -1,4 +1,5 @@
-//! What else people put before a service to limit it, each as its documentation has it, with one thread.
+//! What else people put before a service to limit it, each as its documentation has it, with one thread; and doing for
+//! client and upstream what slidegate does by default, as far as it can: forwarded headers, a request's id, limits, counts.
 
 use std::{
     fs,
@@ -110,7 +111,7 @@ impl Kind {
                 files.nginx(
                     command,
                     &format!("load_module {NDK_MODULE}; load_module {LUA_MODULE};"),
-                    "lua_package_path 'FOLDER/?.lua;/usr/share/lua/5.1/?.lua;;';",
+                    "lua_shared_dict counts 1m; lua_package_path 'FOLDER/?.lua;/usr/share/lua/5.1/?.lua;;';",
                     "access_by_lua_block { require('limiter')() }",
                 );
             }
@@ -180,6 +181,7 @@ impl Files<'_> {
             ("UPSTREAM_HOST", self.upstream.ip().to_string()),
             ("UPSTREAM_PORT", self.upstream.port().to_string()),
             ("LISTEN", self.address.to_string()),
+            ("METRICS", free_address().to_string()),
             ("UPSTREAM", self.upstream.to_string()),
             ("STORE", self.store.to_string()),
             ("FOLDER", self.folder.display().to_string()),

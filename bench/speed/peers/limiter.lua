@@ -38,6 +38,7 @@ return function()
   ngx.header["X-RateLimit-Limit"] = LIMIT
   ngx.header["X-RateLimit-Remaining"] = remaining
   ngx.header["X-RateLimit-Reset"] = (number + 1) * WINDOW
+  ngx.shared.counts:incr(reply[1] == 1 and "admitted" or "denied", 1, 0)
   if reply[1] == 0 then
     return ngx.exit(429)
   end
